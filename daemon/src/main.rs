@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cli_pages;
 mod commands;
 
 use std::process::ExitCode;
@@ -9,15 +10,15 @@ use std::process::ExitCode;
 use clap::Command;
 
 fn main() -> ExitCode {
-    if let Some(code) = pronto_cli_pages::serve("pronto", command) {
+    if let Some(code) = cli_pages::serve("pronto", command) {
         return code;
     }
     let matches = command().get_matches();
-    let (name, options) = matches.subcommand().expect("clap refuses to go on without one");
-    let subcommand = commands::find(name).expect("clap knows only those that are listed");
+    let (name, options) = matches.subcommand().expect("clap requires a subcommand");
+    let subcommand = commands::find(name).expect("clap accepts only listed subcommands");
     match (subcommand.run)(options) {
         Ok(code) => code,
-        // Whoever read this has had enough.
+        // The reader of standard output has closed the pipe, as `head` does.
         Err(error) if commands::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pronto: {error:#}");

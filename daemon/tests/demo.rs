@@ -1,4 +1,4 @@
-//! `pronto demo` as its users run it: what it prints, what it returns, and what it leaves behind when things go wrong.
+//! `pronto demo` as a user runs it: its output, its exit code, and its clean-up after failures.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// A directory of a test's own, in which the demo puts its files.
+/// A directory of one test, in which the demo creates its files.
 struct Place(PathBuf);
 
 impl Place {
@@ -48,19 +48,19 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Starts a demo that would run for long, and returns when its nodes compute.
+/// Starts a long demo, and returns when its nodes compute.
 fn computing(place: &Place) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut demo = place.demo(&["--points", "20000", "--json"]).spawn().unwrap();
     let mut progress = BufReader::new(demo.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("iteration 1") {
         line.clear();
-        assert_ne!(progress.read_line(&mut line).unwrap(), 0, "it ended before it computed");
+        assert_ne!(progress.read_line(&mut line).unwrap(), 0, "the demo ended before it computed");
     }
     (demo, progress)
 }
 
-/// The processes whose parent is `parent`.
+/// Returns the processes whose parent is `parent`.
 fn children_of(parent: u32) -> Vec<Pid> {
     let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     list.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap())).collect()
@@ -71,7 +71,7 @@ fn all_gone(pids: &[Pid]) -> bool {
 }
 
 #[test]
-fn the_json_has_the_promised_keys_and_good_values() {
+fn the_json_has_the_documented_keys_and_valid_values() {
     for transport in ["shm", "tcp"] {
         let place = Place::new(transport);
         let output = place.demo(&["kmeans", "--transport", transport, "--json"]).output().unwrap();
@@ -140,7 +140,7 @@ fn check_types(report: &Value) {
 }
 
 #[test]
-fn any_number_of_nodes_and_any_table_gives_the_result_of_one_process() {
+fn results_equal_one_process_for_any_node_count_and_table() {
     let place = Place::new("csv");
     let file = place.0.join("points.csv");
     fs::write(&file, "x,y\n0.1,0.2\n-5,7\n1e3,2\n0.3,0.1\n999,1.5\n").unwrap();
@@ -152,7 +152,7 @@ fn any_number_of_nodes_and_any_table_gives_the_result_of_one_process() {
 }
 
 #[test]
-fn the_table_tells_everything_without_json() {
+fn the_table_is_complete_without_json() {
     let place = Place::new("table");
     let output = place.demo(&["--nodes", "2"]).output().unwrap();
     let table = text(&output.stdout);
@@ -179,7 +179,7 @@ fn bad_files_are_refused_with_the_line() {
 }
 
 #[test]
-fn a_node_that_is_killed_ends_the_run_with_its_name_and_no_process_is_left() {
+fn a_killed_node_ends_the_run_and_is_named() {
     let place = Place::new("kill");
     let (mut demo, mut progress) = computing(&place);
     let nodes = children_of(demo.id());
@@ -194,9 +194,9 @@ fn a_node_that_is_killed_ends_the_run_with_its_name_and_no_process_is_left() {
 }
 
 #[test]
-fn an_interrupt_ends_everything_and_leaves_nothing() {
+fn an_interrupt_ends_all_processes_and_removes_all_files() {
     let place = Place::new("int");
-    // To the supervisor alone, and as a terminal does it: to the whole group, nodes included.
+    // To the supervisor only, and to the whole process group, nodes included, as a terminal does.
     for group in [false, true] {
         let (mut demo, _progress) = computing(&place);
         let nodes = children_of(demo.id());
@@ -209,7 +209,7 @@ fn an_interrupt_ends_everything_and_leaves_nothing() {
 }
 
 #[test]
-fn a_node_that_stops_is_no_reason_to_hang() {
+fn a_stopped_node_does_not_hang_the_run() {
     let place = Place::new("stop");
     let mut demo = place.demo(&["--points", "20000", "--deadline", "25"]).spawn().unwrap();
     let mut progress = BufReader::new(demo.stderr.take().unwrap());
@@ -234,6 +234,6 @@ fn nodes_end_when_their_supervisor_is_killed() {
     let (mut demo, mut progress) = computing(&place);
     demo.kill().unwrap();
     demo.wait().unwrap();
-    // The nodes have the other end of this pipe as their standard error: it ends with the last of them.
+    // The standard error of the nodes is the other end of this pipe, which closes with the last node.
     progress.read_to_string(&mut String::new()).unwrap();
 }

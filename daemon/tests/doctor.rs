@@ -1,17 +1,21 @@
-//! `pronto doctor` as an operator uses it, on whatever machine this is.
+//! `pronto doctor` as an operator uses it, on the machine of the test.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 fn doctor(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pronto")).arg("doctor").args(arguments).output().expect("it runs")
+    Command::new(env!("CARGO_BIN_EXE_pronto"))
+        .arg("doctor")
+        .args(arguments)
+        .output()
+        .expect("the program runs")
 }
 
 fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// The texts of a subject.
+/// Returns the texts of a subject.
 fn of(report: &serde_json::Value, subject: &str) -> Vec<String> {
     let findings = report["findings"].as_array().expect("findings");
     let texts = findings.iter().filter(|finding| finding["subject"] == subject);
@@ -19,7 +23,7 @@ fn of(report: &serde_json::Value, subject: &str) -> Vec<String> {
 }
 
 #[test]
-fn it_speaks_of_everything_and_its_exit_code_of_problems() {
+fn every_subject_is_reported_and_the_exit_code_shows_problems() {
     let output = doctor(&["--json"]);
     let report = json(&output);
     let expected = if report["problems"] == 0 { 0 } else { 3 };
@@ -48,17 +52,17 @@ fn it_speaks_of_everything_and_its_exit_code_of_problems() {
 }
 
 #[test]
-fn its_help_has_an_example_and_its_exit_codes() {
+fn the_help_has_an_example_and_the_exit_codes() {
     let output = doctor(&["--help"]);
     let help = String::from_utf8(output.stdout).expect("text");
     assert!(help.contains("pronto doctor --json") && help.contains("3 at least one problem"), "{help}");
 }
 
-/// Who may not poll devices is told so, and no rights are needed to be told.
+/// The report names the options that the kernel refuses to an unprivileged user, and needs no rights itself.
 #[test]
-fn a_user_without_rights_is_told_what_is_refused() {
+fn an_unprivileged_user_sees_what_is_refused() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("not run: only root may run it as somebody else");
+        eprintln!("skipped: only root can run the program as another user");
         return;
     }
     let nobody = Command::new(env!("CARGO_BIN_EXE_pronto"))
@@ -69,7 +73,7 @@ fn a_user_without_rights_is_told_what_is_refused() {
     let output = match nobody {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            eprintln!("not run: others may not read the program");
+            eprintln!("skipped: other users cannot read the program");
             return;
         }
         Err(error) => panic!("{error}"),

@@ -1,12 +1,12 @@
-//! The demo between two nodes of the lab: each node process in a network namespace of its own, and nothing but RDMA.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! The demo on two nodes of the lab: each node process has its own network namespace, and RDMA is the only transport.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use core::time::Duration;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// Where the lab's nodes are, as the demo wants it said.
+/// Returns the lab's nodes as `--place` options of the demo.
 fn places() -> Vec<String> {
     let nodes = fs::read_to_string("/run/lab/nodes").unwrap();
     let place = |line: &str| {
@@ -16,7 +16,7 @@ fn places() -> Vec<String> {
     nodes.lines().map(place).collect()
 }
 
-/// Runs the demo; its report, and what it said of its end.
+/// Runs the demo. Returns its report and its standard error.
 fn demo(transport: &str, places: &[String]) -> (serde_json::Value, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_pronto"))
         .args([
@@ -32,23 +32,23 @@ fn demo(transport: &str, places: &[String]) -> (serde_json::Value, String) {
         .args(places)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
-    (serde_json::from_slice(&output.stdout).unwrap(), said)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    (serde_json::from_slice(&output.stdout).unwrap(), stderr)
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn two_nodes_compute_over_verbs() {
-    let (report, said) = demo("verbs", &places());
+    let (report, stderr) = demo("verbs", &places());
     println!("{report}");
-    assert_eq!(report["transport"], "verbs", "{said}");
+    assert_eq!(report["transport"], "verbs", "{stderr}");
 }
 
-/// At an address without an RDMA port there is no link, and the reason is told.
+/// At an address without an RDMA port there is no link, and the error says why.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn without_a_port_there_is_a_reason() {
+fn without_a_port_the_error_says_why() {
     let ip = |words: &str| {
         assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}")
     };
@@ -65,20 +65,20 @@ fn without_a_port_there_is_a_reason() {
         .args(["--place=plain0=10.78.0.1", "--place=plain1=10.78.0.2"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "a link over RDMA without a device: {said}");
-    assert!(said.contains("no active RDMA port has the address 10.78.0."), "{said}");
-    // The same two by TCP.
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "a link over RDMA without a device: {stderr}");
+    assert!(stderr.contains("no active RDMA port has the address 10.78.0."), "{stderr}");
+    // TCP links the two addresses.
     let places = ["--place=plain0=10.78.0.1".to_owned(), "--place=plain1=10.78.0.2".to_owned()];
-    let (report, said) = demo("tcp", &places);
-    assert_eq!(report["transport"], "tcp", "{said}");
+    let (report, stderr) = demo("tcp", &places);
+    assert_eq!(report["transport"], "tcp", "{stderr}");
 }
 
-/// A program that can do RDMA starts where the library is missing, and says so.
+/// A program with RDMA support starts without the library and reports that it is missing.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn without_the_library_there_is_a_reason() {
-    // Hidden from this program alone, which has its own view of the file system: a library of no bytes is none.
+fn without_the_library_the_error_says_why() {
+    // Hides the library in the mount namespace of this program only: an empty file cannot be loaded.
     let without =
         "for file in /usr/lib/*/libibverbs.so.1; do mount --bind /dev/null $file; done; exec \"$@\"";
     let output = Command::new("unshare")
@@ -87,11 +87,11 @@ fn without_the_library_there_is_a_reason() {
         .args(places())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("is libibverbs installed"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("is libibverbs installed"), "{stderr}");
 }
 
-/// A node of its own in one of the lab's namespaces; ended with the value.
+/// A node in one of the lab's namespaces, killed on drop.
 struct Daemon {
     process: Child,
     config: PathBuf,
@@ -115,7 +115,7 @@ impl Daemon {
         Self { process, config }
     }
 
-    /// What the node says of peer 1, if it answers.
+    /// Returns the node's status of peer 1, if the node replies.
     fn peer(&self) -> Option<serde_json::Value> {
         let status = Command::new(env!("CARGO_BIN_EXE_pronto"))
             .args(["status", "--json", "--config"])
@@ -126,7 +126,7 @@ impl Daemon {
         report["peers"].as_array()?.iter().find(|peer| peer["node"] == 1).cloned()
     }
 
-    /// Asks until the node says so of peer 1.
+    /// Requests the status until that of peer 1 satisfies `wanted`.
     fn until(&self, what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let mut last = None;
         for _ in 0..200 {
@@ -140,7 +140,7 @@ impl Daemon {
     }
 
     fn kill(&mut self) {
-        // `ip netns exec` becomes the program: its process is the node's.
+        // `ip netns exec` executes the program, so the child is the node.
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -153,10 +153,10 @@ impl Drop for Daemon {
     }
 }
 
-/// The link goes over RDMA and says why; a killed peer is noticed, and its next life is found over RDMA again.
+/// The link uses RDMA and reports why. A killed peer is detected, and its next incarnation is connected over RDMA again.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_killed_peer_is_noticed_and_found_again_over_verbs() {
+fn a_killed_peer_is_detected_and_reconnected_over_verbs() {
     let folder = std::env::temp_dir().join(format!("pv-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let address = places()[0].rsplit_once('=').unwrap().1.to_owned();
@@ -169,7 +169,7 @@ fn a_killed_peer_is_noticed_and_found_again_over_verbs() {
     assert_eq!(first["provider"], "verbs");
     assert_eq!(first["choice"], "verbs: rxe1 reaches it");
     one.kill();
-    two.until("noticed", |peer| peer["linked"] == false);
+    two.until("detected", |peer| peer["linked"] == false);
     drop(one);
     let _again = Daemon::start(&folder, 1, "require", &listens);
     let second = two.until("linked again", |peer| linked(peer) && peer["epoch"] != first["epoch"]);
@@ -177,10 +177,10 @@ fn a_killed_peer_is_noticed_and_found_again_over_verbs() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// The node whose device it is gives it back, so that it can go, and the session goes on over TCP.
+/// The node releases a deleted device, so that the deletion finishes, and the session continues over TCP.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_device_that_is_deleted_is_given_back_and_tcp_takes_its_place() {
+fn a_deleted_device_is_released_and_tcp_replaces_it() {
     let folder = std::env::temp_dir().join(format!("pd-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let address = places()[0].rsplit_once('=').unwrap().1.to_owned();
@@ -201,7 +201,7 @@ fn a_device_that_is_deleted_is_given_back_and_tcp_takes_its_place() {
         std::thread::park_timeout(Duration::from_millis(50));
         removal.try_wait().unwrap().is_some_and(|status| status.success())
     });
-    assert!(removed, "a node keeps a device that is to go");
+    assert!(removed, "the node did not release the deleted device");
     drop(two);
     let again = ["netns", "exec", "n1", "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "eth0"];
     assert!(Command::new("ip").args(again).status().unwrap().success());

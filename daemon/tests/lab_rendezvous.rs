@@ -1,6 +1,6 @@
-//! Long messages into posted buffers between two nodes of the lab, over RDMA and nothing else: the receiver's device reads them
-//! out of their sender's memory, whoever goes away meanwhile.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! Long messages into posted buffers between two nodes of the lab, over RDMA only. The receiver's device reads the payload from the
+//! sender's memory. Either process may die meanwhile.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -14,22 +14,22 @@ use nix::unistd::{Uid, setuid};
 use pronto::{Node, Peer, Rdma, ReceiveError, Region, TransferError};
 
 const SOON: Duration = Duration::from_secs(60);
-/// A message that is under way for long enough to be met there, bytes.
+/// Length of a message whose transfer takes long enough to be interrupted, bytes.
 const LONG: usize = 16 << 20;
 /// The tag of messages between processes.
 const TAG: u64 = 3;
-/// Set for a test program that is to be the other side: where to dial, and what to be.
+/// Set in the environment of the other process: the address to dial, and the role.
 const DIAL: &str = "PRONTO_LAB_RENDEZVOUS_DIAL";
 const BE: &str = "PRONTO_LAB_RENDEZVOUS_BE";
 
-/// The lab's nodes: namespace, device, address.
+/// Returns the lab's nodes: namespace, device, address.
 fn places() -> Vec<[String; 3]> {
     let nodes = fs::read_to_string("/run/lab/nodes").unwrap();
     let words = |line: &str| -> Vec<String> { line.split(' ').take(3).map(str::to_owned).collect() };
     nodes.lines().map(|line| words(line).try_into().unwrap()).collect()
 }
 
-/// Starts a node in a namespace; its threads are there as well.
+/// Starts a node in a namespace. Its threads inherit the namespace.
 fn start(place: &[String; 3], make: impl FnOnce(&str) -> Node + Send) -> Node {
     let run = || {
         setns(File::open(format!("/run/netns/{}", place[0])).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
@@ -70,7 +70,7 @@ fn pair() -> Pair {
 }
 
 impl Pair {
-    /// Nothing is left of any transfer.
+    /// Asserts that no state of any transfer is left.
     fn assert_closed(&self) {
         let open = |node: &Node| node.status().peers[0].open_calls;
         for _ in 0..10_000 {
@@ -84,10 +84,10 @@ impl Pair {
     }
 }
 
-/// After how many bytes a pattern comes again: more than a chunk, and no divisor of anything.
+/// Number of bytes after which a pattern repeats: more than a chunk, and not a divisor of any length.
 const PERIOD: usize = 300_007;
 
-/// Bytes that say where they belong; the first is `seed`.
+/// Returns bytes that depend on their position; the first is `seed`.
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     let once: Vec<u8> = (0..PERIOD).map(|at| (at / 251 + at).to_le_bytes()[0] ^ seed).collect();
     let mut bytes = Vec::with_capacity(len + PERIOD);
@@ -117,7 +117,7 @@ fn byte(region: &Region, at: usize) -> u8 {
     byte[0]
 }
 
-/// Waits until the first bytes of a message are there. Whether its last are not yet.
+/// Waits until the first bytes of a message have arrived. Returns whether the last ones have not.
 fn is_under_way(region: &Region, len: usize) -> bool {
     for _ in 0..100_000_000_u64 {
         if byte(region, 0) != 0 {
@@ -125,13 +125,13 @@ fn is_under_way(region: &Region, len: usize) -> bool {
         }
         thread::yield_now();
     }
-    panic!("not a byte has come");
+    panic!("no byte arrived");
 }
 
-/// Seeds whose patterns of [`LONG`] bytes have neither a first nor a last byte of zero.
+/// Seeds for which the first and the last byte of a pattern of [`LONG`] bytes are not zero.
 const SEEDS: [u8; 2] = [0x80, 0xc0];
 
-/// The connected queue pairs that there are: a link that was made anew has others.
+/// Returns the connected queue pairs. A link that was set up again has other ones.
 fn queue_pairs() -> BTreeSet<String> {
     let shown = Command::new("rdma").args(["resource", "show", "qp"]).output().unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
@@ -140,7 +140,7 @@ fn queue_pairs() -> BTreeSet<String> {
     connected.map(|line| line.split(" rqpn ").next().unwrap().to_owned()).collect()
 }
 
-/// Messages that a device has sent since it was made.
+/// Returns the number of messages that a device has sent since its creation.
 fn messages_sent(device: &str) -> u64 {
     let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/rdma_sends");
     fs::read_to_string(counter).unwrap().trim().parse().unwrap()
@@ -167,8 +167,7 @@ fn every_length_is_read_by_its_receiver() {
             sending.wait().unwrap();
         }
         assert!(bytes(&to, len) == pattern(len, seed), "{len} bytes");
-        // A request, its answer, and what sessions say to each other now and then; carried in messages, the longest would be
-        // thousands.
+        // A request, its response and a few control messages. If messages carried the payload, the longest would take thousands.
         let sent: u64 =
             devices.iter().zip(before).map(|(device, before)| messages_sent(device) - before).sum();
         assert!((2..64).contains(&sent), "{sent} messages for {len} bytes");
@@ -178,7 +177,7 @@ fn every_length_is_read_by_its_receiver() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn both_ways_at_once_and_calls_meanwhile() {
+fn transfers_in_both_directions_with_concurrent_calls() {
     let pair = pair();
     let len = 4 << 20;
     let end = len as u64;
@@ -195,7 +194,7 @@ fn both_ways_at_once_and_calls_meanwhile() {
     let (forth, back) = (send(&pair.to_receiver, &ours), send(&pair.to_sender, &theirs));
     for nonce in 0..20 {
         let pong = pair.to_receiver.call(&pronto::admin::Ping { nonce }).unwrap();
-        assert_eq!(pong.nonce, nonce, "a short call beside long messages");
+        assert_eq!(pong.nonce, nonce, "a short call during long messages");
     }
     for sending in forth.into_iter().chain(back) {
         sending.wait().unwrap();
@@ -209,11 +208,10 @@ fn both_ways_at_once_and_calls_meanwhile() {
     pair.assert_closed();
 }
 
-/// Who gives up in the middle, on either side, ends that message and nothing else: the connection stays, though a refused access
-/// would cost it.
+/// A side that cancels during the transfer ends only that message. The connection stays, although a refused access would break it.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn cancelled_in_the_middle() {
+fn cancelling_during_a_transfer_keeps_the_link() {
     let pair = pair();
     let from = filled(&pair.sender, LONG, SEEDS[0]);
     let end = LONG as u64;
@@ -223,29 +221,29 @@ fn cancelled_in_the_middle() {
     let to = pair.receiver.region(LONG).unwrap();
     let mut receive = pair.to_sender.post(TAG, &to, 0..end).unwrap();
     let sending = pair.to_receiver.start_send(TAG, &from, 0..end, SOON).unwrap();
-    assert!(is_under_way(&to, LONG), "over before it could be cancelled");
+    assert!(is_under_way(&to, LONG), "the transfer ended before it was cancelled");
     receive.cancel();
     assert_eq!(receive.wait(SOON), Err(ReceiveError::Cancelled));
     assert_eq!(sending.wait(), Err(TransferError::ReceiveCancelled));
-    assert_eq!(byte(&to, LONG - 1), 0, "cancelled, and went on to its end");
+    assert_eq!(byte(&to, LONG - 1), 0, "the transfer continued after it was cancelled");
     let left = bytes(&to, LONG);
 
     let again = pair.receiver.region(LONG).unwrap();
     let mut receive = pair.to_sender.post(TAG, &again, 0..end).unwrap();
     let sending = pair.to_receiver.start_send(TAG, &from, 0..end, SOON).unwrap();
-    assert!(is_under_way(&again, LONG), "over before it could be cancelled");
+    assert!(is_under_way(&again, LONG), "the transfer ended before it was cancelled");
     assert_eq!(sending.cancel(), TransferError::Cancelled);
-    // The receive is still posted, for the next one.
+    // The receive is still posted and takes the next message.
     let other = filled(&pair.sender, LONG, SEEDS[1]);
     pair.to_receiver.send(TAG, &other, 0..end, SOON).unwrap();
     assert_eq!(receive.wait(SOON), Ok(end));
     assert!(bytes(&again, LONG) == bytes(&other, LONG));
     assert!(bytes(&to, LONG) == left, "a cancelled receive's buffer was written to afterwards");
-    assert_eq!(queue_pairs(), links, "the link was lost, and made anew");
+    assert_eq!(queue_pairs(), links, "the link was lost and set up again");
     pair.assert_closed();
 }
 
-/// The other side in a process of its own, which can be killed; ended with the value.
+/// The other side, in a process that a test can kill; killed on drop.
 struct Other(Child);
 
 impl Other {
@@ -264,7 +262,7 @@ impl Other {
     }
 
     fn kill(&mut self) {
-        // `ip netns exec` becomes the program.
+        // `ip netns exec` executes the program, so the child is the node.
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -277,13 +275,13 @@ impl Drop for Other {
     }
 }
 
-/// Not a test: what [`Other`] runs.
+/// Not a test: the program of [`Other`].
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_other_side() {
     let (Ok(address), Ok(role)) = (std::env::var(DIAL), std::env::var(BE)) else { return };
     if role == "poor" {
-        // An ordinary user: half of the message could be locked.
+        // An unprivileged user, who may lock half of the message.
         setrlimit(Resource::RLIMIT_MEMLOCK, LONG as u64 / 2, LONG as u64 / 2).unwrap();
         setuid(Uid::from_raw(65_534)).unwrap();
     }
@@ -292,21 +290,21 @@ fn the_other_side() {
     let end = LONG as u64;
     if role == "sender" {
         let from = filled(&node, LONG, SEEDS[0]);
-        // It may be killed meanwhile, or everything may be over.
+        // This process may be killed during the transfer, or the test may be over.
         let _sent = peer.send(TAG, &from, 0..end, SOON);
     } else if role == "poor" {
         let to = node.region(LONG).unwrap();
         let mut receive = peer.post(TAG, &to, 0..end).unwrap();
         assert_eq!(receive.wait(SOON), Err(ReceiveError::Unsupported));
-        // What needs no more memory goes on.
+        // A receive that needs no more memory succeeds.
         let mut receive = peer.post(TAG, &to, 0..64).unwrap();
         assert_eq!(receive.wait(SOON), Ok(64));
     } else {
         let to = node.region(LONG).unwrap();
         let mut receive = peer.post(TAG, &to, 0..end).unwrap();
-        assert!(is_under_way(&to, LONG), "over before anybody could go away");
-        // What has arrived so far is told; the rest may arrive or not.
-        let _told = peer.send(TAG + 1, &to, 0..1, SOON);
+        assert!(is_under_way(&to, LONG), "the transfer ended before a process was killed");
+        // Reports that the transfer is under way; the rest may arrive or not.
+        let _reported = peer.send(TAG + 1, &to, 0..1, SOON);
         let _received = receive.wait(SOON);
     }
 }
@@ -320,20 +318,20 @@ fn the_sender_dies_in_the_middle() {
     let peer = node.wait_for_peer(2, SOON).unwrap();
     let to = node.region(LONG).unwrap();
     let mut receive = peer.post(TAG, &to, 0..LONG as u64).unwrap();
-    assert!(is_under_way(&to, LONG), "over before its sender could be killed");
+    assert!(is_under_way(&to, LONG), "the transfer ended before its sender was killed");
     other.kill();
     assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown));
-    assert_eq!(byte(&to, LONG - 1), 0, "it had all been sent");
+    assert_eq!(byte(&to, LONG - 1), 0, "everything was sent before");
     assert_eq!(peer.transfers(), [0; 3]);
     let left = bytes(&to, LONG);
-    // Its next life sends the same to another buffer.
+    // The next incarnation sends the same message to another buffer.
     let _next = Other::start(&address, "sender");
     let peer = node.wait_for_peer(2, SOON).unwrap();
     let again = node.region(LONG).unwrap();
     let mut receive = peer.post(TAG, &again, 0..LONG as u64).unwrap();
     assert_eq!(receive.wait(SOON), Ok(LONG as u64));
     assert!(bytes(&again, LONG) == pattern(LONG, SEEDS[0]));
-    assert!(bytes(&to, LONG) == left, "a dead peer's message went on");
+    assert!(bytes(&to, LONG) == left, "the message of a dead peer continued");
 }
 
 #[test]
@@ -344,20 +342,20 @@ fn the_receiver_dies_in_the_middle() {
     let mut other = Other::start(&address, "receiver");
     let peer = node.wait_for_peer(2, SOON).unwrap();
     let from = filled(&node, LONG, SEEDS[0]);
-    let told = node.region(1).unwrap();
-    let mut hears = peer.post(TAG + 1, &told, 0..1).unwrap();
+    let report = node.region(1).unwrap();
+    let mut receive = peer.post(TAG + 1, &report, 0..1).unwrap();
     let sending = peer.start_send(TAG, &from, 0..LONG as u64, SOON).unwrap();
-    assert_eq!(hears.wait(SOON), Ok(1));
-    assert_eq!(byte(&told, 0), byte(&from, 0), "the first byte is there");
+    assert_eq!(receive.wait(SOON), Ok(1));
+    assert_eq!(byte(&report, 0), byte(&from, 0), "the first byte is there");
     other.kill();
-    assert_eq!(sending.wait(), Err(TransferError::PeerDown), "it had all been received");
+    assert_eq!(sending.wait(), Err(TransferError::PeerDown), "everything was received before");
     assert_eq!(peer.transfers(), [0; 3]);
 }
 
-/// A buffer that its owner may not lock ends the message, on both sides, and nothing else; nobody tries for ever.
+/// If the receiver may not lock its buffer, the message ends on both sides, without retries. The link stays usable.
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_receiver_that_may_not_lock_its_buffer_says_so() {
+fn a_receiver_that_may_not_lock_its_buffer_ends_the_message() {
     let node = receiver(&places()[0]);
     let mut other = Other::start(&node.listening()[0].to_string(), "poor");
     let peer = node.wait_for_peer(2, SOON).unwrap();

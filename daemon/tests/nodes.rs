@@ -1,4 +1,4 @@
-//! `prontod`, `pronto ping` and `pronto status` as an operator uses them.
+//! `prontod` and `pronto` (`ping`, `status`, `waiting`) as an operator uses them.
 
 use core::time::Duration;
 use std::io::{BufRead as _, BufReader};
@@ -9,13 +9,13 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself, which is what most tests want of it.
+        // The node may have ended already, as most tests expect.
         let _ended = self.0.kill();
         let _reaped = self.0.wait();
     }
@@ -27,16 +27,16 @@ fn start(config: &Path) -> Daemon {
         .arg(config)
         .stderr(Stdio::piped())
         .spawn();
-    let mut daemon = Daemon(child.expect("it starts"));
+    let mut daemon = Daemon(child.expect("the program starts"));
     let mut lines = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
-    let first = lines.next().expect("it says where it listens").expect("as text");
+    let first = lines.next().expect("the first line names the addresses").expect("as text");
     assert!(first.contains("listens at"), "{first}");
     std::thread::spawn(move || lines.for_each(drop));
     daemon
 }
 
 fn pronto(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pronto")).args(arguments).output().expect("it runs")
+    Command::new(env!("CARGO_BIN_EXE_pronto")).args(arguments).output().expect("the program runs")
 }
 
 fn config(dir: &Path, node: u16, extra: &str) -> std::path::PathBuf {
@@ -45,30 +45,27 @@ fn config(dir: &Path, node: u16, extra: &str) -> std::path::PathBuf {
         "node = {node}\nname = \"n{node}\"\nlisten = [\"shm:{}/{node}.sock\"]\n{extra}",
         dir.display()
     );
-    std::fs::write(&file, text).expect("a temporary directory takes files");
+    std::fs::write(&file, text).expect("the directory is writable");
     file
 }
 
 fn directory(name: &str) -> std::path::PathBuf {
     let dir = std::env::temp_dir().join(format!("pronto-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a temporary directory");
+    std::fs::create_dir_all(&dir).expect("the temporary folder is writable");
     dir
 }
 
-/// Asks a node until it says what it must say in the end.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a wait is bounded by time, not by how quickly a node answers"
-    )]
+/// Evaluates `holds` until it is true.
+fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
+    #[expect(clippy::disallowed_methods, reason = "a wait is limited by time, not by a number of attempts")]
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "never: {condition}");
     }
 }
 
 #[test]
-fn a_node_is_pinged_asked_and_stopped() {
+fn a_node_replies_to_ping_and_status_and_stops() {
     let dir = directory("daemon");
     let one = config(&dir, 1, "");
     let peer = format!("[[peer]]\nnode = 1\naddress = [\"shm:{}/1.sock\"]\n", dir.display());
@@ -80,7 +77,7 @@ fn a_node_is_pinged_asked_and_stopped() {
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
     let ping: serde_json::Value = serde_json::from_slice(&ping.stdout).expect("one object");
     assert_eq!((ping["node"].as_u64(), ping["calls"].as_u64()), (Some(1), Some(3)));
-    assert!(ping["first_ns"].as_u64() > Some(0), "told by itself: {ping}");
+    assert!(ping["first_ns"].as_u64() > Some(0), "reported separately: {ping}");
 
     eventually("node 2 dials node 1 although it started first", || {
         let status = pronto(&["status", "--config", two.to_str().expect("text"), "--json"]);
@@ -96,13 +93,13 @@ fn a_node_is_pinged_asked_and_stopped() {
     waits_are_changed(two.to_str().expect("text"));
 
     let pid = Pid::from_raw(i32::try_from(first.0.id()).expect("a process id"));
-    kill(pid, Signal::SIGTERM).expect("it lives");
-    assert!(first.0.wait().expect("it ends").success(), "SIGTERM drains and stops");
+    kill(pid, Signal::SIGTERM).expect("the process exists");
+    assert!(first.0.wait().expect("the process ends").success(), "SIGTERM drains and stops");
     assert!(!dir.join("1.sock").exists(), "its socket is gone");
-    std::fs::remove_dir_all(&dir).expect("ours");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
-/// Of node 2, which knows node 1.
+/// Changes how node 2, which knows node 1, waits.
 fn waits_are_changed(config: &str) {
     let status = || {
         let status = pronto(&["status", "--config", config, "--json"]);
@@ -111,13 +108,13 @@ fn waits_are_changed(config: &str) {
     let waits = || {
         let status = status();
         let peers = status["peers"].as_array().expect("a list").clone();
-        let peer = peers.into_iter().find(|peer| peer["node"] == 1).expect("it is known");
+        let peer = peers.into_iter().find(|peer| peer["node"] == 1).expect("peer 1 is configured");
         peer["waits"].as_str().expect("text").to_owned()
     };
     assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
     let changed = pronto(&["waiting", "block", "--peer", "1", "--config", config]);
-    let said = String::from_utf8_lossy(&changed.stdout);
-    assert!(changed.status.success() && said == "node 2 waits for 1: block, set at run time\n", "{said}");
+    let stdout = String::from_utf8_lossy(&changed.stdout);
+    assert!(changed.status.success() && stdout == "node 2 waits for 1: block, set at run time\n", "{stdout}");
     assert_eq!(waits(), "block, set at run time");
     assert!(pronto(&["waiting", "2", "spin", "--peer", "1", "--config", config]).status.success());
     assert_eq!(status()["serves"], "spin, set at run time for peer 1");
@@ -137,20 +134,21 @@ fn waits_are_changed(config: &str) {
         (&["waiting", "adaptive", "--peer", "1", "--bound", "7"], "needs a unit"),
     ] {
         let refused = pronto(&[wrong, &["--config", config]].concat());
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && stderr.contains(why), "{stderr}");
     }
 }
 
 #[test]
-fn a_stop_is_told_as_what_it_is() {
+fn a_stop_is_reported_as_goodbye() {
     let dir = directory("stop");
     let peer = format!("[[peer]]\nnode = 1\naddress = [\"shm:{}/1.sock\"]\n", dir.display());
     let (one, two) = (config(&dir, 1, ""), config(&dir, 2, &peer));
     let log = dir.join("1.log");
-    let file = std::fs::File::create(&log).expect("a directory takes files");
+    let file = std::fs::File::create(&log).expect("the directory is writable");
     let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
-    let mut first = Daemon(prontod.arg("--config").arg(&one).stderr(file).spawn().expect("it starts"));
+    let mut first =
+        Daemon(prontod.arg("--config").arg(&one).stderr(file).spawn().expect("the program starts"));
     let _second = start(&two);
     let asked = |config: &Path, of: u16| {
         let status = pronto(&["status", "--config", config.to_str().expect("text"), "--json"]);
@@ -158,65 +156,65 @@ fn a_stop_is_told_as_what_it_is() {
         let peers = status["peers"].as_array().cloned().unwrap_or_default();
         peers.into_iter().find(|peer| peer["node"] == of).unwrap_or_default()
     };
-    eventually("they meet", || asked(&one, 2)["state"] == "up" && asked(&two, 1)["state"] == "up");
+    eventually("the nodes are linked", || asked(&one, 2)["state"] == "up" && asked(&two, 1)["state"] == "up");
     kill(Pid::from_raw(i32::try_from(first.0.id()).expect("a process id")), Signal::SIGTERM)
-        .expect("it lives");
-    assert!(first.0.wait().expect("it ends").success());
-    eventually("it is told as down", || asked(&two, 1)["state"] == "down");
+        .expect("the process exists");
+    assert!(first.0.wait().expect("the process ends").success());
+    eventually("the peer is reported as down", || asked(&two, 1)["state"] == "down");
     let down = asked(&two, 1);
     assert_eq!((&down["down"]["cause"], &down["counters"]["links_lost"]), (&"Goodbye".into(), &0.into()));
-    let said = std::fs::read_to_string(&log).expect("it was written to");
-    assert!(said.ends_with("prontod: node 1 has stopped\n") && !said.contains("is down"), "{said}");
-    std::fs::remove_dir_all(&dir).expect("ours");
+    let stderr = std::fs::read_to_string(&log).expect("the log exists");
+    assert!(stderr.ends_with("prontod: node 1 has stopped\n") && !stderr.contains("is down"), "{stderr}");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
 #[test]
-fn notes_in_the_log_stand_alone_on_their_lines() {
+fn logged_recorder_entries_have_their_own_lines() {
     let dir = directory("notes");
     let peer = format!("[[peer]]\nnode = 1\naddress = [\"shm:{}/1.sock\"]\n", dir.display());
     let (one, two) = (config(&dir, 1, ""), config(&dir, 2, &peer));
     let mut first = start(&one);
     let path = dir.join("2.log");
-    let file = std::fs::File::create(&path).expect("a directory takes files");
+    let file = std::fs::File::create(&path).expect("the directory is writable");
     let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
-    let _second = Daemon(prontod.arg("--config").arg(&two).stderr(file).spawn().expect("it starts"));
-    let log = || std::fs::read_to_string(&path).expect("it is written to");
-    eventually("they meet", || log().contains("node 1 is up"));
-    first.0.kill().expect("it lives");
-    let told = || {
+    let _second = Daemon(prontod.arg("--config").arg(&two).stderr(file).spawn().expect("the program starts"));
+    let log = || std::fs::read_to_string(&path).expect("the log exists");
+    eventually("the nodes are linked", || log().contains("node 1 is up"));
+    first.0.kill().expect("the process exists");
+    let notes = || {
         log()
             .split_once("node 2: a peer went away; recent events of all threads:")
-            .map(|(_, notes)| notes.to_owned())
+            .map(|(_, rest)| rest.to_owned())
     };
-    eventually("the last notes are told", || {
-        told().is_some_and(|notes| notes.contains("peer down, peer 1\n"))
+    eventually("the last entries are logged", || {
+        notes().is_some_and(|notes| notes.contains("peer down, peer 1\n"))
     });
-    assert!(!told().is_some_and(|notes| notes.contains("node=2")), "{}", log());
-    std::fs::remove_dir_all(&dir).expect("ours");
+    assert!(!notes().is_some_and(|notes| notes.contains("node=2")), "{}", log());
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
-/// A block of `docs/operations.md` that is to be copied into this file, with its addresses in `dir`.
+/// Copies a block of `docs/operations.md` to the file that it names, with its addresses in `dir`.
 fn documented(file: &str, dir: &Path) -> std::path::PathBuf {
     let document = include_str!("../../docs/operations.md");
     let begin = format!("```toml\n# {file}\n");
     let (_, rest) = document.split_once(&begin).expect("the file is in the document");
     let (block, _) = rest.split_once("```").expect("the block ends");
     let path = dir.join(file);
-    std::fs::write(&path, block.replace("/tmp", &dir.to_string_lossy())).expect("a directory takes files");
+    std::fs::write(&path, block.replace("/tmp", &dir.to_string_lossy())).expect("the directory is writable");
     path
 }
 
 #[test]
-fn the_two_nodes_of_the_document_find_each_other_and_log_no_fault() {
+fn the_two_documented_nodes_connect_and_log_no_error() {
     let dir = directory("documented");
     let files = ["1.toml", "2.toml"].map(|file| documented(file, &dir));
     let _daemons = files.each_ref().map(|file| {
-        let log = std::fs::File::create(file.with_extension("log")).expect("a directory takes files");
+        let log = std::fs::File::create(file.with_extension("log")).expect("the directory is writable");
         let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
-        Daemon(prontod.arg("--config").arg(file).stderr(log).spawn().expect("it starts"))
+        Daemon(prontod.arg("--config").arg(file).stderr(log).spawn().expect("the program starts"))
     });
     for (file, other) in files.iter().zip([2, 1]) {
-        eventually("each has the other as its peer", || {
+        eventually("the nodes are linked", || {
             let status = pronto(&["status", "--config", file.to_str().expect("text"), "--json"]);
             let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
             let mut peers = status["peers"].as_array().into_iter().flatten();
@@ -226,58 +224,62 @@ fn the_two_nodes_of_the_document_find_each_other_and_log_no_fault() {
     let ping = pronto(&["ping", "2", "--config", files[0].to_str().expect("text")]);
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
     for file in &files {
-        let log = || std::fs::read_to_string(file.with_extension("log")).expect("it is written to");
-        eventually("it says that the other is there", || log().contains("is up (shm)"));
+        let log = || std::fs::read_to_string(file.with_extension("log")).expect("the log exists");
+        eventually("the log reports the peer", || log().contains("is up (shm)"));
         let (log, known) = (log(), "nobody listens at this address");
         assert_eq!(log.matches("error=").count(), log.matches(known).count(), "{log}");
     }
-    std::fs::remove_dir_all(&dir).expect("ours");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
-/// khugepaged would hold up whoever touches what it gathers: see `keep_small_pages`.
+/// khugepaged would delay threads that touch the memory it collects: see `keep_small_pages`.
 #[test]
-fn no_huge_pages_are_made_of_its_memory() {
+fn transparent_huge_pages_are_disabled() {
     let dir = directory("pages");
     let daemon = start(&config(&dir, 1, ""));
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).expect("it lives");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).expect("the process exists");
     // Kernels without huge pages have no such line.
     let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
     assert!(line.is_none_or(|enabled| enabled.trim() == "0"), "{line:?}");
-    std::fs::remove_dir_all(&dir).expect("ours");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
 #[test]
-fn mistakes_are_said_with_what_to_do() {
+fn errors_say_what_to_do() {
     let dir = directory("mistakes");
     let wrong = config(&dir, 1, "wokers = 3\n");
-    let daemon =
-        Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--config").arg(&wrong).output().expect("it runs");
-    let said = String::from_utf8_lossy(&daemon.stderr).into_owned();
-    assert!(!daemon.status.success() && said.contains("wokers"), "{said}");
+    let daemon = Command::new(env!("CARGO_BIN_EXE_prontod"))
+        .arg("--config")
+        .arg(&wrong)
+        .output()
+        .expect("the program runs");
+    let stderr = String::from_utf8_lossy(&daemon.stderr).into_owned();
+    assert!(!daemon.status.success() && stderr.contains("wokers"), "{stderr}");
 
     let absent = format!("shm:{}/nobody.sock", dir.display());
     let ping = pronto(&["ping", "9", "--at", &absent, "--timeout", "1"]);
-    let said = String::from_utf8_lossy(&ping.stderr).into_owned();
-    assert!(!ping.status.success() && said.contains("node 9 does not answer"), "{said}");
+    let stderr = String::from_utf8_lossy(&ping.stderr).into_owned();
+    assert!(!ping.status.success() && stderr.contains("cannot connect to node 9 at"), "{stderr}");
 
     for (arguments, why) in [
         (["ping", "1", "--at", "udp:1"].as_slice(), "'udp:1' for '--at <ADDRESS>'"),
-        (&["ping", "1", "--at", "tcp:10.0.0.1:7001"], "allow it by --plaintext"),
+        (&["ping", "1", "--at", "tcp:10.0.0.1:7001"], "allow it with --plaintext"),
         (&["ping", "64000", "--at", "shm:@one"], "1..=63999"),
         (&["ping", "1"], "--config <FILE>"),
         (&["status"], "--config <FILE>"),
         (&["waiting", "block"], "--peer <PEER>"),
     ] {
         let refused = pronto(arguments);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && stderr.contains(why), "{stderr}");
     }
 
     let check = config(&dir, 2, "");
     let good =
         Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--check").arg("--config").arg(&check).output();
-    assert!(good.expect("it runs").status.success());
-    std::fs::remove_dir_all(&dir).expect("ours");
+    assert!(good.expect("the program runs").status.success());
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
 #[test]
@@ -295,40 +297,44 @@ fn a_check_finds_what_a_start_would_and_names_the_file_once() {
         ("[placement]\nserving = \"8191\"", "placement.serving = \"8191\": this process may not use"),
     ] {
         let file = dir.join("wrong.toml");
-        std::fs::write(&file, format!("node = 1\n{text}\n")).expect("a directory takes files");
+        std::fs::write(&file, format!("node = 1\n{text}\n")).expect("the directory is writable");
         for options in [["--check"].as_slice(), &[]] {
             let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
-            let ended = prontod.args(options).arg("--config").arg(&file).output().expect("it runs");
-            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-            assert!(!ended.status.success() && said.contains(why), "{said}");
-            assert_eq!((said.matches(why).count(), said.matches("wrong.toml").count()), (1, 1), "{said}");
+            let ended = prontod.args(options).arg("--config").arg(&file).output().expect("the program runs");
+            let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+            assert!(!ended.status.success() && stderr.contains(why), "{stderr}");
+            assert_eq!(
+                (stderr.matches(why).count(), stderr.matches("wrong.toml").count()),
+                (1, 1),
+                "{stderr}"
+            );
         }
     }
     let absent = dir.join("absent.toml");
     let ping = pronto(&["ping", "--config", absent.to_str().expect("text")]);
-    let said = String::from_utf8_lossy(&ping.stderr).into_owned();
-    assert_eq!(said.matches("absent.toml").count(), 1, "{said}");
-    std::fs::remove_dir_all(&dir).expect("ours");
+    let stderr = String::from_utf8_lossy(&ping.stderr).into_owned();
+    assert_eq!(stderr.matches("absent.toml").count(), 1, "{stderr}");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
 #[test]
-fn a_peer_that_is_absent_is_reported_once_for_each_address() {
+fn an_absent_peer_is_reported_once_per_address() {
     let dir = directory("absent");
     let folder = dir.display();
     let peer = format!("[[peer]]\nnode = 2\naddress = [\"shm:{folder}/a.sock\", \"shm:{folder}/b.sock\"]\n");
     let file = config(&dir, 1, &peer);
     let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
     let child = prontod.arg("--config").arg(&file).stderr(Stdio::piped()).spawn();
-    let mut daemon = Daemon(child.expect("it starts"));
+    let mut daemon = Daemon(child.expect("the program starts"));
     eventually("each address is tried four times", || {
         let status = pronto(&["status", "--config", file.to_str().expect("text"), "--json"]);
         let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
         let dials = status["failed_dials"].as_object().into_iter().flatten();
         dials.filter_map(|(_, count)| count.as_u64()).sum::<u64>() >= 8
     });
-    daemon.0.kill().expect("it lives");
-    let said = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
-    let told: Vec<_> = said.map_while(Result::ok).filter(|line| line.contains("not reached")).collect();
-    assert_eq!(told.len(), 2, "{told:#?}");
-    std::fs::remove_dir_all(&dir).expect("ours");
+    daemon.0.kill().expect("the process exists");
+    let stderr = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
+    let reports: Vec<_> = stderr.map_while(Result::ok).filter(|line| line.contains("not reached")).collect();
+    assert_eq!(reports.len(), 2, "{reports:#?}");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }

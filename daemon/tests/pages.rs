@@ -1,18 +1,18 @@
-//! The manual pages and completions that both programs write for their package.
+//! The manual pages and completions that both programs write for the package.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Every file below a folder, by its path from there.
+/// Collects the files below a folder, by their paths from `below`.
 fn files(folder: &Path, below: &Path, found: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).expect("the folder was made") {
-        let path = entry.expect("it can be read").path();
+    for entry in fs::read_dir(folder).expect("the folder exists") {
+        let path = entry.expect("the entry is readable").path();
         if path.is_dir() {
             files(&path, below, found);
         } else {
-            let name = path.strip_prefix(below).expect("it lies there").display().to_string();
+            let name = path.strip_prefix(below).expect("the file is below it").display().to_string();
             assert!(fs::metadata(&path).is_ok_and(|file| file.len() > 0), "{name} is empty");
             found.insert(name);
         }
@@ -20,7 +20,7 @@ fn files(folder: &Path, below: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn both_programs_write_pages_for_what_their_help_shows() {
+fn both_programs_write_pages_for_their_visible_commands() {
     let folder = std::env::temp_dir().join(format!("pronto-pages-{}", std::process::id()));
     for program in [env!("CARGO_BIN_EXE_pronto"), env!("CARGO_BIN_EXE_prontod")] {
         let status = Command::new(program).arg("cli-pages").arg(&folder).status();
@@ -29,7 +29,7 @@ fn both_programs_write_pages_for_what_their_help_shows() {
     let mut found = BTreeSet::new();
     files(&folder, &folder, &mut found);
     let page = fs::read_to_string(folder.join("man/man1/prontod.1")).unwrap_or_default();
-    fs::remove_dir_all(&folder).expect("the folder is this test's own");
+    fs::remove_dir_all(&folder).expect("the folder belongs to this test");
     let pages = [
         "pronto",
         "pronto-demo",

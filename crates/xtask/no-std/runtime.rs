@@ -1,9 +1,9 @@
-//! All the runtime that a program of the no-std stage has: an allocator, a panic handler, a start.
+//! The complete runtime of the no-std stage's program: an allocator, a panic handler and an entry point.
 //!
-//! A second definition of either in the program, which is what linking the standard library amounts to, is a compile error.
+//! Linking the standard library would define the allocator and the panic handler again, which is a compile error.
 //!
 //! # Invariants
-//! 1. The arena's bytes from `taken` on have been handed to nobody; `taken` only grows.
+//! 1. The arena's bytes from `taken` on are not part of any allocation; `taken` only grows.
 
 use alloc::vec::Vec;
 use core::alloc::{GlobalAlloc, Layout};
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 const ARENA_BYTES: usize = 64 * 1024;
 
-/// Gives out its bytes once, and takes none back.
+/// Allocates its bytes once, and never frees them.
 struct Arena {
     bytes: UnsafeCell<[u8; ARENA_BYTES]>,
     taken: AtomicUsize,
@@ -26,7 +26,7 @@ unsafe impl Sync for Arena {}
 #[global_allocator]
 static ARENA: Arena = Arena { bytes: UnsafeCell::new([0; ARENA_BYTES]), taken: AtomicUsize::new(0) };
 
-// SAFETY: by I1 each allocation is exclusive; the padding makes room for the alignment.
+// SAFETY: by I1 each allocation is exclusive; the padding provides the alignment.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(wanted) = layout.size().checked_add(layout.align()) else { return ptr::null_mut() };
@@ -48,8 +48,8 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     }
 }
 
-/// Called by the program's start; its result is the program's exit code.
-// SAFETY: nothing else in the program has this name.
+/// Runs when the program starts. Its result is the program's exit code.
+// SAFETY: no other symbol of the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn probe() -> i32 {
     let squares: Vec<i32> = (1..=3).map(|n| n * n).collect();

@@ -1,4 +1,4 @@
-/* The start of a program that has no C library either, and the few functions that compiled Rust expects to find. */
+/* The start of a program without a C library, and the few functions that compiled Rust needs. */
 
 typedef unsigned long size_t;
 
@@ -36,7 +36,7 @@ size_t strlen(const char *text) {
     return n;
 }
 
-/* The precompiled parts of core and alloc name these, and a program that aborts on panic never calls them. */
+/* The precompiled parts of core and alloc refer to these functions. A program that aborts on panic never calls them. */
 void rust_eh_personality(void) { __builtin_trap(); }
 void _Unwind_Resume(void) { __builtin_trap(); }
 

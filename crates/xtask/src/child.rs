@@ -1,4 +1,4 @@
-//! Runs one command: passes its output through, counts its tests, and ends it when it hangs.
+//! Runs one command: passes its output through, counts its tests, and kills it if it hangs.
 
 use core::fmt;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// How many of the last lines of a command are kept for the caller.
+/// Number of output lines that are kept for the caller.
 const KEPT_LINES: usize = 200;
 
 /// A command line with its environment.
@@ -24,28 +24,28 @@ pub(crate) struct CommandLine {
     quiet: bool,
 }
 
-/// Numbers of tests, as the closing lines of `cargo test` give them.
+/// Numbers of tests, from the closing lines of `cargo test`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
-    /// Test programs in which at least one test ran.
+    /// Number of test programs in which at least one test ran.
     pub(crate) programs: usize,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) end: End,
     pub(crate) tests: Counts,
-    /// The last lines it printed on stdout.
+    /// The last lines of its stdout.
     pub(crate) output: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) enum End {
     Exited(ExitStatus),
-    /// It ran longer than its limit and was killed, with everything it had started.
+    /// The command exceeded its time limit and was killed, with all its descendants.
     Killed,
 }
 
@@ -60,7 +60,7 @@ impl CommandLine {
         }
     }
 
-    /// A command of the cargo that runs this program.
+    /// Returns a command of the cargo that runs this program.
     pub(crate) fn cargo<S: Into<String>>(arguments: impl IntoIterator<Item = S>) -> Self {
         Self::new(&crate::workspace::cargo(), arguments)
     }
@@ -85,13 +85,13 @@ impl CommandLine {
         self
     }
 
-    /// Keeps the output of the command to ourselves: it is expected to complain.
+    /// Discards the output of the command, because it is expected to fail.
     pub(crate) fn quiet(mut self) -> Self {
         self.quiet = true;
         self
     }
 
-    /// The command, without an input.
+    /// Returns the command, with stdin closed.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null());
@@ -102,8 +102,7 @@ impl CommandLine {
         command
     }
 
-    /// Runs the command to its end, or to `limit`. Its stdout is passed through line by line, its stderr is ours, unless it is
-    /// quiet.
+    /// Runs the command until it ends or `limit` has passed. Passes its stdout through line by line. It inherits stderr unless it is quiet.
     ///
     /// # Errors
     /// The command does not start. A command that starts and fails is an [`Outcome`], not an error.
@@ -156,7 +155,7 @@ impl fmt::Display for CommandLine {
 }
 
 impl Counts {
-    /// Adds the numbers of one closing line of a test program; any other line adds nothing.
+    /// Adds the numbers of a closing line of a test program. Ignores other lines.
     fn add(&mut self, line: &str) {
         let Some((_, numbers)) = line.trim().strip_prefix("test result: ").and_then(|r| r.split_once(". "))
         else {
@@ -179,13 +178,13 @@ impl core::ops::AddAssign for Counts {
     }
 }
 
-/// The time, for measuring how long stages take.
+/// Returns the current time, for the durations of stages.
 #[expect(clippy::disallowed_methods, reason = "a test runner is an edge: it measures real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Reads the child's stdout in a thread of its own, so that the caller can wait with a limit.
+/// Reads the child's stdout in a separate thread, so that the caller can wait with a time limit.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let stdout = child.stdout.take().expect("stdout of the child is piped");
     let (sender, receiver) = channel();
@@ -203,8 +202,8 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// Kills a process and all its descendants. They share our process group (so that Ctrl-C reaches them), which is why
-/// the tree is walked instead.
+/// Kills a process and all its descendants. They share our process group (so that Ctrl-C reaches them), so the function
+/// walks the process tree instead of signalling the group.
 fn kill_tree(root: u32) {
     let parents = parents();
     let mut doomed = vec![root];
@@ -217,14 +216,14 @@ fn kill_tree(root: u32) {
     let _ = Command::new("kill").arg("-KILL").args(doomed.iter().map(u32::to_string)).status();
 }
 
-/// Process id to parent id, for every process that can be seen.
+/// Returns the parent of each visible process.
 fn parents() -> HashMap<u32, u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return HashMap::new() };
     entries
         .filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            // The name stands in parentheses and may hold anything; the state and the parent follow the last one.
+            // The name is in parentheses and may contain any character. State and parent follow the last parenthesis.
             let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
             Some((pid, parent))
         })
@@ -264,11 +263,11 @@ mod tests {
     #[test]
     fn a_hanging_command_is_killed_with_its_descendants() {
         let start = now();
-        // The inner shell holds the pipe open: killing only the outer one would leave the reader waiting.
+        // The inner shell holds the pipe open. If only the outer shell were killed, the reader would wait for ever.
         let hangs = shell("sh -c 'echo $$; tail -f /dev/null'; true");
-        // On a busy machine it may be killed before it has said its number.
+        // On a busy machine the command may be killed before it has printed its process id.
         let mut outcomes = (0..6).map(|doubled| hangs.run(Duration::from_millis(500 << doubled)).unwrap());
-        let outcome = outcomes.find(|outcome| !outcome.output.is_empty()).expect("it begins");
+        let outcome = outcomes.find(|outcome| !outcome.output.is_empty()).expect("the command starts");
         assert!(matches!(outcome.end, End::Killed));
         assert!(start.elapsed() < AMPLE);
         let inner = format!("/proc/{}/stat", outcome.output[0]);
@@ -276,7 +275,7 @@ mod tests {
             let state = std::fs::read_to_string(&inner).unwrap_or_default();
             state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
         };
-        // The signal is sent; dying takes the kernel a moment.
+        // The kernel needs a moment between the signal and the end of the process.
         while runs() {
             assert!(start.elapsed() < AMPLE, "the inner shell still runs");
             std::thread::yield_now();
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_exist_is_named() {
+    fn a_missing_command_is_named() {
         let error = CommandLine::new("/no/such/program", ["x"]).run(AMPLE).unwrap_err();
         assert!(error.to_string().contains("/no/such/program x"), "{error}");
     }

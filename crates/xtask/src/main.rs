@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 use workspace::Workspace;
 
-/// The project's own commands.
+/// The commands of this project.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -34,21 +34,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run every test of the project; install what they need.
+    /// Run every test of the project; install the programs that they need.
     Test(test::Options),
-    /// Check the style rules that rustfmt and clippy do not know.
+    /// Check the style rules that rustfmt and clippy do not check.
     Tidy,
     /// Check licences, banned crates and sources of every dependency against deny.toml.
     Licences,
     /// Run the full forms of the randomised and exhaustive tests.
     Soak(soak::Options),
-    /// Plant known faults in copies of the scheduling policies and of the core; a test must notice each of them.
+    /// Plant known faults in copies of the scheduling policies and of the core; a test must fail for each fault.
     Mutate(mutate::Options),
-    /// Count the instructions of fixed scenarios; none may grow unless that is recorded.
+    /// Count the instructions of fixed scenarios; fail if a count is above the recorded one.
     Counts(counts::Options),
-    /// Build the programs for release, with RDMA, and pack them with the files that belong next to them.
+    /// Build the release programs, with RDMA, and pack them with their documentation.
     Package(package::Options),
-    /// A machine with a stock kernel and soft-RoCE, in QEMU.
+    /// Manage and run the lab: a QEMU machine with a stock kernel and soft-RoCE.
     Lab(lab::Options),
 }
 
@@ -76,13 +76,13 @@ fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-/// Prints the findings of a check, one per line; no finding is success.
+/// Prints the findings of a check, one per line. Without findings, the result is success.
 fn verdict(check: &str, findings: &[String]) -> ExitCode {
     for finding in findings {
         println!("{check}: {finding}");
     }
     if findings.is_empty() {
-        println!("{check}: nothing to complain about");
+        println!("{check}: no findings");
         ExitCode::SUCCESS
     } else {
         println!("{check}: {} findings", findings.len());

@@ -1,4 +1,4 @@
-//! What `cargo xtask test` prints around the output of its stages.
+//! The output of `cargo xtask test` before, between and after its stages.
 
 use core::time::Duration;
 use std::io::Write as _;
@@ -6,10 +6,10 @@ use std::io::Write as _;
 use crate::child::Counts;
 use crate::stages::{Plan, Stage, Work};
 
-/// A stage that takes more than this many times its budget is pointed out; machines differ, so it is no failure.
+/// A stage that takes more than this multiple of its budget gets a warning. It does not fail, because machines differ.
 const TOLERATED_OVERRUN: u32 = 2;
 
-/// How one stage went.
+/// The result of one stage.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     pub(crate) stage: &'a Stage,
@@ -22,42 +22,42 @@ pub(crate) struct Line<'a> {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Passed,
-    /// There was no work, or the notes say why it was not done.
+    /// There was no work, or it was skipped for the reasons in the notes.
     NothingRun,
-    /// What failed, one entry each.
+    /// The failures, one entry each.
     Failed(Vec<String>),
 }
 
-/// A line of output. Whoever has stopped reading does not stop the work.
-fn say(line: &str) {
+/// Prints a line of output. A closed pipe does not stop the work.
+fn print_line(line: &str) {
     let _closed = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Announces a stage.
 pub(crate) fn heading(stage: &Stage) {
-    say(&format!("\n=== {} (budget {} s) ===", stage.name, stage.budget.as_secs()));
+    print_line(&format!("\n=== {} (budget {} s) ===", stage.name, stage.budget.as_secs()));
 }
 
 /// Announces a step of a stage.
 pub(crate) fn step(work: &Work) {
-    say(&format!("--- {work}"));
+    print_line(&format!("--- {work}"));
 }
 
-/// Prints what a stage would run.
+/// Prints the commands and checks of a stage.
 pub(crate) fn plan(stage: &Stage, plan: &Plan) {
     heading(stage);
     for planned in &plan.steps {
         step(&planned.work);
     }
     if plan.steps.is_empty() && plan.notes.is_empty() {
-        println!("nothing to run: no crate asks for this stage");
+        println!("nothing to run: no crate requests this stage");
     }
     for note in &plan.notes {
         println!("{note}");
     }
 }
 
-/// Prints the closing table, what failed and how to repeat it, and the sum of all tests. Returns whether all is well.
+/// Prints the closing table, each failure with a command to repeat it, and the sum of all tests. Returns whether all stages passed.
 pub(crate) fn table(lines: &[Line<'_>]) -> bool {
     println!("\n{:<12} {:>7} {:>7} {:>7} {:>7}  result", "stage", "time", "budget", "passed", "failed");
     let mut sum = Counts::default();
@@ -92,7 +92,7 @@ pub(crate) fn table(lines: &[Line<'_>]) -> bool {
 fn result(line: &Line<'_>) -> &'static str {
     match line.verdict {
         Verdict::Failed(_) => "FAILED",
-        Verdict::NothingRun if line.notes.is_empty() => "NOTHING RUN: no crate asks for this stage",
+        Verdict::NothingRun if line.notes.is_empty() => "NOTHING RUN: no crate requests this stage",
         Verdict::NothingRun => "not run",
         Verdict::Passed if line.took > TOLERATED_OVERRUN * line.stage.budget => {
             "ok; WARNING: took more than twice its budget"
@@ -102,7 +102,7 @@ fn result(line: &Line<'_>) -> &'static str {
     }
 }
 
-/// The tests of a stage. A stage that failed without a failing test (a crash, a lint) counts as one failure.
+/// Returns the numbers of tests of a stage. A stage that failed without a failing test (a crash, a lint) counts as one failure.
 fn counted(line: &Line<'_>) -> Counts {
     let mut tests = line.tests;
     if matches!(line.verdict, Verdict::Failed(_)) {
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_is_a_warning_and_no_failure() {
+    fn an_overrun_is_a_warning_not_a_failure() {
         let line = line(Verdict::Passed, 3 * ALL[0].budget);
         assert!(result(&line).contains("WARNING"));
         assert!(table(&[line]));
     }
 
     #[test]
-    fn a_stage_that_failed_without_tests_shows_in_the_sum() {
+    fn a_failed_stage_without_tests_counts_as_one_failure() {
         let line = line(Verdict::Failed(vec!["clippy".into()]), Duration::ZERO);
         assert_eq!(counted(&line), Counts { passed: 2, failed: 1, programs: 1 });
         assert!(!table(&[line]));

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the randomised and exhaustive stages without the bounds that make them fit a budget.
+//! `cargo xtask soak`: the randomised and exhaustive stages, without the limits that make them fit their budgets.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use crate::stages::{self, Effort, Stage};
 use crate::test;
 use crate::workspace::Workspace;
 
-/// The stages that find more when they run longer.
+/// The stages that find more faults if they run longer.
 const STAGES: &[&str] = &["loom", "simulation", "fuzz", "faults"];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Minutes to run in all, divided evenly; exhaustive searches take as long as they take.
+    /// Total minutes, divided evenly; exhaustive searches run to their end.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Options {
 /// Runs the soak.
 ///
 /// # Errors
-/// There is no stage to soak. A stage that fails is an exit code.
+/// No stage has work to do. A stage that fails is an exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let stages: Vec<&Stage> = stages::ALL.iter().filter(|stage| STAGES.contains(&stage.name)).collect();
     let share = Duration::from_secs(60 * options.minutes) / u32::try_from(stages.len())?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs the stages one after the other and says at the end how each of them went.
+//! `cargo xtask test`: runs the stages in order and prints the result of each at the end.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -12,26 +12,26 @@ use crate::stages::{self, Effort, Plan, Stage, Work};
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// A command of a stage that takes this many times the stage's budget hangs, and is killed.
+/// A command that runs for this multiple of its stage's budget is regarded as hanging, and is killed.
 const HANGS_AFTER_BUDGETS: u32 = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Leave out what takes long: release builds, simulation, fuzzing, faults, sanitizers, the demo.
+    /// Skip the slow stages: release builds, simulation, fuzzing, faults, sanitizers, the demo.
     #[arg(long)]
     quick: bool,
-    /// Run just these stages (may be given several times).
+    /// Run only these stages (repeatable).
     #[arg(long, value_name = "STAGE", value_parser = stage_named)]
     only: Vec<&'static str>,
-    /// Name the stages and what they would run, and run nothing.
+    /// List the stages and their commands without running them.
     #[arg(long)]
     list: bool,
 }
 
-/// Runs the chosen stages. All of them run even when one fails, so that one run shows all there is to repair.
+/// Runs the chosen stages. If one fails, the others still run, so that one run shows all failures.
 ///
 /// # Errors
-/// A stage could not find its work. A stage that fails is an exit code.
+/// A stage could not find its work. A stage that fails is an exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let chosen = |stage: &&Stage| {
         if options.only.is_empty() {
@@ -64,7 +64,7 @@ pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effor
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Finds the work of a stage, and what it needs if there is any.
+/// Finds the work of a stage, and installs the programs that it needs.
 fn prepare(workspace: &Workspace, stage: &Stage, effort: Effort) -> Result<Plan> {
     let plan = (stage.plan)(workspace, effort)?;
     if !plan.steps.is_empty() {
@@ -119,7 +119,7 @@ fn stage_named(name: &str) -> Result<&'static str> {
     let names: Vec<_> = stages::ALL.iter().map(|stage| stage.name).collect();
     match names.iter().find(|known| **known == name) {
         Some(known) => Ok(known),
-        None => bail!("the stages are {}", names.join(", ")),
+        None => bail!("unknown stage; the stages are {}", names.join(", ")),
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_fails_the_stage_and_is_named() {
+    fn a_failed_command_fails_the_stage_and_is_named() {
         let mut plan = Plan::default();
         plan.command(CommandLine::new("false", ["again"]));
         plan.command(CommandLine::new("true", ["fine"]));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_of_the_output_sees_the_command_before_it() {
+    fn a_check_of_the_output_sees_the_previous_command() {
         let mut plan = Plan::default();
         plan.command(CommandLine::new("echo", ["wrong"]));
         plan.output("verdict", |lines| if lines == ["right"] { Ok(()) } else { bail!("{lines:?}") });
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_stage_is_refused_with_the_known_ones() {
+    fn the_error_for_an_unknown_stage_lists_the_stages() {
         assert_eq!(stage_named("loom").unwrap(), "loom");
         assert!(stage_named("lom").unwrap_err().to_string().contains("loom"));
     }

@@ -1,45 +1,45 @@
-//! Programs that the tests need besides Rust: which are missing, and how they get here.
+//! Programs other than Rust that the tests need: finds the missing ones and installs them.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// A program and the Debian package that brings it.
+/// A program, and the Debian package that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tool {
     program: &'static str,
     package: &'static str,
 }
 
-/// Makes network namespaces and the links between them.
+/// Creates network namespaces and the links between them.
 pub(crate) const IP: Tool = Tool { program: "ip", package: "iproute2" };
-/// Cuts and delays traffic inside those namespaces.
+/// Drops and delays traffic in those namespaces.
 pub(crate) const NFT: Tool = Tool { program: "nft", package: "nftables" };
-/// Links everything.
+/// Links all programs.
 pub(crate) const CC: Tool = Tool { program: "cc", package: "gcc" };
-/// Builds what loads libibverbs (crates/fabric-verbs).
+/// Builds the loader of libibverbs (crates/fabric-verbs).
 pub(crate) const CMAKE: Tool = Tool { program: "cmake", package: "cmake" };
-/// Reads libibverbs' headers, for the same.
+/// Reads the headers of libibverbs for that loader.
 pub(crate) const CLANG: Tool = Tool { program: "clang", package: "clang" };
-/// Looks for libraries, and writes sources, where rdma-core is configured (the `ibverbs` crate, of crates/verbs-peer).
+/// Finds libraries when rdma-core is configured (the `ibverbs` crate, of crates/verbs-peer).
 pub(crate) const PKG_CONFIG: Tool = Tool { program: "pkg-config", package: "pkgconf" };
-/// The same.
+/// Generates sources when rdma-core is configured.
 pub(crate) const PYTHON: Tool = Tool { program: "python3", package: "python3" };
-/// What that crate is linked with, and rdma-core is built with.
+/// The library with which the `ibverbs` crate is linked.
 pub(crate) const LIBIBVERBS: Tool = Tool { program: "libibverbs.so", package: "libibverbs-dev" };
 /// Counts instructions.
 pub(crate) const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 /// Builds libFuzzer.
 pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
 
-/// What the whole workspace takes to build.
+/// The tools for building the whole workspace.
 pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS];
 
-/// Installs what is missing of `needed`, when that is possible without asking anybody.
+/// Installs the missing tools of `needed`, if that is possible without a password.
 ///
 /// # Errors
-/// Something is missing and this user may not install it (the error names the one command to run), or installing failed.
+/// A tool is missing and this user may not install it (the error contains the command to run), or the installation failed.
 pub(crate) fn provide(needed: &[Tool]) -> Result<()> {
     let packages = packages(needed, |program| find(program).is_some());
     if packages.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) fn provide(needed: &[Tool]) -> Result<()> {
         bail!("missing programs; run: sudo apt-get install -y --no-install-recommends {list}");
     }
     println!("installing {list}");
-    // The index of a fresh machine is empty or old; only then is it fetched.
+    // On a fresh machine the package index is empty or old. It is fetched only then.
     if !apt_get(&["install", "-y", "-q", "--no-install-recommends"], &packages)? {
         apt_get(&["update", "-q"], &[])?;
         if !apt_get(&["install", "-y", "-q", "--no-install-recommends"], &packages)? {
@@ -63,7 +63,7 @@ pub(crate) fn provide(needed: &[Tool]) -> Result<()> {
     Ok(())
 }
 
-/// The packages of those tools that `present` does not find, each once.
+/// Returns the packages of the tools that `present` does not find, without duplicates.
 fn packages(needed: &[Tool], present: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut packages: Vec<_> = needed.iter().filter(|t| !present(t.program)).map(|t| t.package).collect();
     packages.sort_unstable();
@@ -82,7 +82,7 @@ fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Where a program lies, or a library. Administrators' folders count even when PATH lacks them, as it does for ordinary users.
+/// Finds a program or a library. Also searches administrators' folders, which the PATH of ordinary users lacks.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
@@ -97,7 +97,7 @@ pub(crate) fn is_root() -> Result<bool> {
     Ok(output.stdout.trim_ascii() == b"0")
 }
 
-/// Whether rustup has a nightly toolchain here. Nothing is ever fetched.
+/// Returns whether rustup has a nightly toolchain on this machine. Downloads nothing.
 pub(crate) fn has_nightly() -> bool {
     let Ok(output) = Command::new("rustup").args(["toolchain", "list"]).output() else { return false };
     String::from_utf8_lossy(&output.stdout).lines().any(|line| line.starts_with("nightly"))
@@ -108,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_is_installed_and_once() {
+    fn only_missing_packages_are_installed_once() {
         assert_eq!(packages(&[IP, NFT, IP], |program| program == "nft"), ["iproute2"]);
         assert!(packages(&[IP, NFT], |_| true).is_empty());
     }
 
     #[test]
-    fn a_program_is_found_by_name() {
+    fn programs_are_found_by_name() {
         assert!(find("sh").is_some());
         assert!(find("no-such-program-anywhere").is_none());
     }

@@ -1,6 +1,6 @@
-//! What `cargo metadata` says about this workspace, and the marks that crates set in `[package.metadata.pronto]`.
+//! The output of `cargo metadata` for this workspace, and the marks that crates set in `[package.metadata.pronto]`.
 //!
-//! Stages find their work here instead of listing crates, so a new crate joins a stage by one line in its own manifest.
+//! Stages find their work here instead of listing crates, so a new crate joins a stage with one line in its own manifest.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,39 +13,39 @@ use serde_json::Value;
 pub(crate) struct Workspace {
     /// The folder of the root manifest.
     pub(crate) root: PathBuf,
-    /// Where cargo builds; stages with other compiler flags build in folders below it.
+    /// The target folder of cargo. Stages with other compiler flags build in folders below it.
     pub(crate) target: PathBuf,
-    /// The workspace's own packages.
+    /// The packages of the workspace.
     pub(crate) packages: Vec<Package>,
 }
 
-/// One member of the workspace.
+/// A member of the workspace.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    /// Whether `cargo run` at the root may choose this package.
+    /// Whether the package is a default member, whose programs `cargo run` at the root can choose.
     pub(crate) is_default: bool,
     pub(crate) targets: Vec<Target>,
     marks: Value,
 }
 
-/// One thing cargo builds from a package.
+/// A target of a package.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// Features of its package without which cargo does not build it.
+    /// Features of the package without which cargo does not build the target.
     pub(crate) required_features: Vec<String>,
 }
 
 impl Workspace {
-    /// Asks cargo about the workspace this program lies in.
+    /// Reads the metadata of the workspace that contains this program.
     ///
     /// # Errors
-    /// Cargo does not start, or finds the manifests wrong.
+    /// Cargo does not start, or a manifest is invalid.
     pub(crate) fn discover() -> Result<Self> {
-        // From the root: inside a package, cargo takes that package for the default one.
+        // Runs at the root: inside a package, cargo would regard that package as the default one.
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         Self::read(&metadata(root, &["--no-deps"])?)
     }
@@ -64,7 +64,7 @@ impl Workspace {
         Ok(Self { root: text("workspace_root")?.into(), target: text("target_directory")?.into(), packages })
     }
 
-    /// The packages whose manifest says `mark = true` under `[package.metadata.pronto]`.
+    /// Returns the packages whose manifest sets `mark = true` under `[package.metadata.pronto]`.
     pub(crate) fn marked<'a>(&'a self, mark: &'a str) -> impl Iterator<Item = &'a Package> {
         self.packages.iter().filter(move |package| package.has(mark))
     }
@@ -94,31 +94,31 @@ impl Package {
         })
     }
 
-    /// Whether the manifest says `mark = true` under `[package.metadata.pronto]`.
+    /// Returns whether the manifest sets `mark = true` under `[package.metadata.pronto]`.
     pub(crate) fn has(&self, mark: &str) -> bool {
         self.marks[mark] == Value::Bool(true)
     }
 
-    /// What the manifest says under `[package.metadata.pronto.mark]`.
+    /// Returns the value under `[package.metadata.pronto.mark]`.
     pub(crate) fn mark(&self, mark: &str) -> Option<&Value> {
         self.marks.get(mark)
     }
 
-    /// The names of the targets of one kind (`bin`, `test`, ...).
+    /// Returns the names of the targets of one kind (`bin`, `test`, ...).
     pub(crate) fn targets_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.targets.iter().filter(move |t| t.kind == kind).map(|t| t.name.as_str())
     }
 }
 
-/// The cargo that runs this program; the plain name when started by hand.
+/// Returns the cargo that runs this program, or `cargo` if this program was started directly.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
-/// `cargo metadata` with `arguments`, run in `folder`.
+/// Runs `cargo metadata` with `arguments` in `folder`.
 ///
 /// # Errors
-/// Cargo does not start, fails (its own message is on stderr), or prints something that is no JSON.
+/// Cargo does not start, fails (its message is on stderr), or prints invalid JSON.
 pub(crate) fn metadata(folder: &Path, arguments: &[&str]) -> Result<Value> {
     let output = Command::new(cargo())
         .args(["metadata", "--format-version", "1"])
@@ -130,7 +130,7 @@ pub(crate) fn metadata(folder: &Path, arguments: &[&str]) -> Result<Value> {
     if !output.status.success() {
         bail!("cargo metadata failed in {}", folder.display());
     }
-    serde_json::from_slice(&output.stdout).context("cargo metadata printed something that is no JSON")
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed invalid JSON")
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ pub(crate) mod tests {
     /// A package for [`workspace`]: its name, its marks, its targets as (kind, name).
     pub(crate) type Sample<'a> = (&'a str, Value, &'a [(&'a str, &'a str)]);
 
-    /// A workspace at `/w` with the given packages.
+    /// Returns a workspace at `/w` with the given packages.
     pub(crate) fn workspace(packages: &[Sample<'_>]) -> Workspace {
         let entries: Vec<Value> = packages
             .iter()
@@ -175,7 +175,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn this_workspace_has_defaults_besides_this_program() {
+    fn this_workspace_has_default_members() {
         let workspace = Workspace::discover().unwrap();
         assert!(workspace.packages.iter().any(|package| package.is_default && package.name == "pronto-core"));
         assert!(

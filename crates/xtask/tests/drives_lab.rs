@@ -1,5 +1,5 @@
-//! Machines that are broken, and runners that are killed: what is reported, and what stays behind.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Machines that fail, and runners that are killed: the reports, and what is left behind.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -14,16 +14,16 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long a killed runner may take to take everything with it.
-const LAST_BREATH: Duration = Duration::from_secs(20);
+/// Time limit for the descendants of a killed runner to end.
+const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a machine that failed gives for an exit code.
+/// The exit code for a machine that failed.
 const LAB_FAILED: i32 = 125;
 
-/// A kernel of a series that Debian has, with a number that it has not.
+/// A kernel version that Debian does not have, of a series that it has.
 const GONE: &str = "7.2.999-1~bpo13+1";
 
-/// A `cargo xtask lab` that runs.
+/// A running `cargo xtask lab`.
 #[derive(Debug)]
 struct Lab {
     child: Child,
@@ -31,7 +31,7 @@ struct Lab {
     stderr: PathBuf,
 }
 
-/// How it ended.
+/// The result of a run.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -40,15 +40,15 @@ struct Ended {
 }
 
 impl Lab {
-    /// Starts it in a process group of its own, as a shell does. Its stderr goes to a file of that name.
+    /// Starts it in its own process group, as a shell does. Its stderr goes to the file `NAME.stderr`.
     fn start(name: &str, words: &[&str]) -> Self {
         Self::start_with(name, words, &[])
     }
 
-    /// The same with more variables.
+    /// Starts it with additional variables.
     fn start_with(name: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
         let stderr = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.stderr"));
-        // Whoever runs the tests may ignore the keyboard's signal, as a shell's job in the background does; a user's shell does not.
+        // The test runner may ignore SIGINT, like a background job of a shell. A user's shell does not.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_pronto-xtask"), "lab"]);
         command.args(words).process_group(0);
@@ -58,7 +58,7 @@ impl Lab {
         Self { child, stdout, stderr }
     }
 
-    /// The next line of the command's output.
+    /// Returns the next line of the output.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -77,7 +77,7 @@ impl Lab {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// The processes that it has started, and those that they have: number and name.
+    /// Returns its descendant processes: id and name.
     fn descendants(&self) -> HashMap<u32, String> {
         let all = processes();
         let mut found = HashMap::new();
@@ -94,7 +94,7 @@ impl Lab {
     }
 }
 
-/// Every process but the dead ones: its parent and its name.
+/// Returns every process that is not a zombie: its parent and its name.
 fn processes() -> HashMap<u32, (u32, String)> {
     let entries = fs::read_dir("/proc").unwrap();
     entries
@@ -110,22 +110,22 @@ fn processes() -> HashMap<u32, (u32, String)> {
         .collect()
 }
 
-#[expect(clippy::disallowed_methods, reason = "what a user waits for is real time")]
+#[expect(clippy::disallowed_methods, reason = "a user waits in real time")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// Looks until something is so.
-fn await_that(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+/// Checks a condition repeatedly until it holds.
+fn await_that(condition: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
     let start = now();
-    while !is_so() {
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+    while !holds() {
+        assert!(start.elapsed() < limit, "not within {limit:?}: {condition}");
         std::thread::park_timeout(Duration::from_millis(20));
     }
 }
 
 fn await_end_of(processes_then: &HashMap<u32, String>) {
-    await_that(&format!("the end of {processes_then:?}"), LAST_BREATH, || {
+    await_that(&format!("the end of {processes_then:?}"), END_LIMIT, || {
         let now = processes();
         processes_then.iter().all(|(process, name)| now.get(process).is_none_or(|(_, found)| found != name))
     });
@@ -197,7 +197,7 @@ fn a_runner_that_is_killed_leaves_nothing() {
     let [hard, soft, keyboard] = &runs;
     kill(hard.pid(), Signal::SIGKILL).unwrap();
     kill(soft.pid(), Signal::SIGTERM).unwrap();
-    // To the whole group, as a terminal does it.
+    // To the whole process group, as a terminal does.
     kill(Pid::from_raw(-keyboard.pid().as_raw()), Signal::SIGINT).unwrap();
     for run in runs {
         let Ended { code, stderr, .. } = run.end();
@@ -207,7 +207,7 @@ fn a_runner_that_is_killed_leaves_nothing() {
     assert_eq!(mounts(), Vec::<String>::new());
 }
 
-/// A cache with the packages that this machine's cache has, but for one.
+/// Creates a cache with the packages of this machine's cache, except one.
 fn cache_without_a_package(name: &str) -> PathBuf {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&parent);
@@ -219,7 +219,7 @@ fn cache_without_a_package(name: &str) -> PathBuf {
         let path = entry.unwrap().path();
         let file = path.file_name().unwrap().to_str().unwrap();
         if path.is_file() && !file.starts_with("perftest_") && file != "lock" {
-            // Nobody writes into a package; a link costs nothing, where it can be made.
+            // Packages are never modified, so a hard link is sufficient, if the file system permits it.
             fs::hard_link(&path, debs.join(file))
                 .or_else(|_| fs::copy(&path, debs.join(file)).map(drop))
                 .unwrap();
@@ -230,19 +230,19 @@ fn cache_without_a_package(name: &str) -> PathBuf {
 
 #[test]
 #[ignore = "starts the lab: cargo xtask test --only lab"]
-fn a_build_that_is_killed_leaves_no_apt_and_the_next_one_works_with_a_kernel_that_there_is() {
+fn a_killed_build_leaves_no_apt_and_the_next_one_finds_a_kernel() {
     let cache = cache_without_a_package("killed-build");
     let here = ("XDG_CACHE_HOME", cache.to_str().unwrap());
     let words = ["--kernel", GONE, "build"];
 
-    // An archive that takes a question and never answers it.
+    // An archive that accepts a request and never replies.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mirror = format!("http://{}/debian", silent.local_addr().unwrap());
     silent.set_nonblocking(true).unwrap();
     let variables = [here, ("PRONTO_LAB_MIRROR", mirror.as_str()), ("no_proxy", "127.0.0.1")];
     let killed = Lab::start_with("killed-build", &words, &variables);
     let mut connection = None;
-    await_that("apt's question", Duration::from_secs(60), || {
+    await_that("apt's request", Duration::from_secs(60), || {
         connection = silent.accept().ok();
         connection.is_some()
     });
@@ -252,7 +252,7 @@ fn a_build_that_is_killed_leaves_no_apt_and_the_next_one_works_with_a_kernel_tha
     await_end_of(&started);
     assert_eq!(killed.end().code, None);
 
-    // Two at once, as two checkouts would.
+    // Two concurrent builds, as from two checkouts.
     let words = ["--kernel", GONE, "run", "--", "uname", "-r"];
     let builds = ["first-build", "second-build"].map(|name| Lab::start_with(name, &words, &[here]));
     let builds = builds.map(Lab::end);
@@ -260,7 +260,7 @@ fn a_build_that_is_killed_leaves_no_apt_and_the_next_one_works_with_a_kernel_tha
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.starts_with("7.2."), "{}", ended.stdout);
     }
-    let named = format!("Debian has no kernel {GONE} any more; taking 7.2.");
+    let named = format!("Debian has no kernel {GONE} any more; using 7.2.");
     let both = builds.map(|ended| ended.stderr).concat();
     assert!(both.contains(&named), "{both}");
     assert_eq!(both.matches("initramfs:").count(), 1, "both have built: {both}");
@@ -276,7 +276,7 @@ fn a_second_build_does_nothing() {
     assert_eq!(first.stdout, second.stdout);
 }
 
-/// Loads the module that breaks its kernel, in this way. What waits for five seconds counts as hung.
+/// Loads the module that breaks its kernel in this way. A task that waits for five seconds counts as hung.
 fn faulty(fault: &str) -> Ended {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/faults");
     let built = Lab::start("faults", &["module", "--build-only", folder.to_str().unwrap()]).end();
@@ -311,7 +311,7 @@ fn a_task_that_hangs_is_reported() {
 #[ignore = "starts the lab: cargo xtask test --only lab"]
 fn virtual_time_passes_when_nothing_runs_and_is_named() {
     let script = "nproc; sleep 400; echo \"$PRONTO_LAB_ACCELERATOR\"; cut -d. -f1 /proc/uptime";
-    // The machine does not get that much time of the host.
+    // The machine gets less than 400 s of the host's time.
     let words = ["run", "--virtual-time", "--cpus", "1", "--timeout", "300", "--", "sh", "-c", script];
     let ended = Lab::start("virtual-time", &words).end();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -1,4 +1,4 @@
-//! A Rust module with a C object and a file of sched-policy in it: the stock kernel takes it, and it decides as user space does.
+//! A Rust module with a C object and a file of sched-policy: the stock kernel loads it, and it decides as it does in user space.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,13 +9,13 @@ use std::process::Command;
 #[ignore = "runs in the lab"]
 fn the_stock_kernel_loads_a_rust_module_with_our_policy_in_it() {
     let module = built("hello");
-    let said = checked(Command::new("lab-module").arg(&module));
-    assert!(said.contains("hello from Rust; a boost would last 200000 ns; in an interrupt: 0"), "{said}");
-    assert!(said.contains("hello: goodbye"), "{said}");
-    assert!(!said.contains("disagrees about version") && !said.contains("WARNING"), "{said}");
+    let stdout = checked(Command::new("lab-module").arg(&module));
+    assert!(stdout.contains("hello from Rust; a boost would last 200000 ns; in an interrupt: 0"), "{stdout}");
+    assert!(stdout.contains("hello: goodbye"), "{stdout}");
+    assert!(!stdout.contains("disagrees about version") && !stdout.contains("WARNING"), "{stdout}");
 }
 
-/// Where the module of a folder was built for the kernel that runs here.
+/// Returns the path of the module that was built from a folder for the running kernel.
 fn built(name: &str) -> PathBuf {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();

@@ -1,6 +1,6 @@
-//! The nodes of the lab: each has a device that speaks verbs, and the links between them can be made slow and bad.
+//! The nodes of the lab: each has a device that supports verbs, and the links between them can be made slow and lossy.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -14,20 +14,20 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// No single answer takes longer, also on a busy host; what does is lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for a single reply, also on a busy host. A datagram without a reply by then is lost.
+const REPLY_LIMIT: Duration = Duration::from_secs(20);
 
-/// How often a client asks whether its server listens already; one try takes tens of milliseconds.
+/// Number of attempts of a client to connect until its server listens. One attempt takes tens of milliseconds.
 const TRIES: usize = 500;
-/// How often a tool may end without a word where packets are lost. Of 300 rounds with one loss in twenty, three attempts of six hung
-/// for good, in the devices that the kernel makes; of 60 rounds some two of ten.
+/// Number of attempts with a tool that may end without a message if packets are lost. Of 300 rounds with 5 % loss, three attempts of six
+/// hung for ever, in the devices of the kernel; of 60 rounds about two of ten.
 const SILENT_ENDS: usize = 8;
-/// An attempt takes a second or two, and more where losses are made up for. A hang is ended by then.
+/// Time limit of an attempt, seconds. It takes a second or two, and more with retransmissions. The limit ends a hang.
 const ATTEMPT_S: &str = "30";
 
 const PORT: u16 = 4_711;
 
-/// One line of `lab-nodes`.
+/// A line of the output of `lab-nodes`.
 #[derive(Debug)]
 struct Node {
     space: String,
@@ -36,7 +36,7 @@ struct Node {
     gid: usize,
 }
 
-/// Nodes that go away with this.
+/// Nodes that are removed on drop.
 #[derive(Debug)]
 struct Nodes(Vec<Node>);
 
@@ -65,7 +65,7 @@ impl Drop for Nodes {
 }
 
 impl Node {
-    /// Does something in the node's network.
+    /// Calls `work` in the node's network namespace.
     fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let space = File::open(format!("/run/netns/{}", self.space)).unwrap();
         std::thread::scope(|scope| {
@@ -83,22 +83,22 @@ impl Node {
         command
     }
 
-    /// Puts a queueing discipline on what the node sends.
+    /// Sets the queueing discipline for packets that the node sends.
     fn shape(&self, discipline: &[&str]) {
         let add = ["tc", "qdisc", "replace", "dev", "eth0", "root"];
         checked(&mut self.command(&[&add, discipline].concat()));
     }
 
-    /// Packets that the discipline dropped.
+    /// Returns the number of packets that the discipline dropped.
     fn dropped(&self) -> usize {
         let text = checked(&mut self.command(&["tc", "-s", "qdisc", "show", "dev", "eth0"]));
         let number = text.split("(dropped ").nth(1).and_then(|rest| rest.split(',').next());
-        number.unwrap_or_else(|| panic!("no count of drops: {text}")).parse().unwrap()
+        number.unwrap_or_else(|| panic!("no drop count: {text}")).parse().unwrap()
     }
 
     fn datagrams(&self) -> UdpSocket {
         let socket = self.enter(|| UdpSocket::bind((self.address, PORT)).unwrap());
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(REPLY_LIMIT)).unwrap();
         socket
     }
 
@@ -121,12 +121,12 @@ fn checked(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-#[expect(clippy::disallowed_methods, reason = "what a link delays is real time")]
+#[expect(clippy::disallowed_methods, reason = "a link delays in real time")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// The round trip of one datagram.
+/// Returns the round-trip time of one datagram.
 fn round_trip(a: &UdpSocket, b: &UdpSocket) -> Duration {
     let start = now();
     a.send_to(b"there", b.local_addr().unwrap()).unwrap();
@@ -138,7 +138,7 @@ fn round_trip(a: &UdpSocket, b: &UdpSocket) -> Duration {
     start.elapsed()
 }
 
-/// How long it takes to send so many bytes from one node to the other over TCP.
+/// Returns the time for sending `length` bytes from one node to the other over TCP.
 fn transfer(from: &Node, to: &Node, length: usize) -> Duration {
     let listener = to.enter(|| TcpListener::bind((to.address, PORT)).unwrap());
     let mut sender = from.enter(|| TcpStream::connect((to.address, PORT)).unwrap());
@@ -153,24 +153,24 @@ fn transfer(from: &Node, to: &Node, length: usize) -> Duration {
     start.elapsed()
 }
 
-/// `ibv_rc_pingpong` between two nodes; returns what the client printed. What fails between the devices it says. Where packets are
-/// lost it has also ended without a word: hung in the devices, or in what it exchanges over TCP first, or by a signal. That is tried
-/// again, so many times in all.
+/// Runs `ibv_rc_pingpong` between two nodes and returns the client's output. The tool reports failures of the devices. If packets are
+/// lost, it may also end without a message: it hangs in the devices or in its TCP exchange, or a signal ends it. Such a run is
+/// repeated, up to `attempts` times.
 fn pingpong(server: &Node, client: &Node, rounds: usize, attempts: usize) -> String {
     let mut silent = Vec::new();
     while silent.len() < attempts {
         match try_pingpong(server, client, rounds) {
-            Ok(said) => return said,
+            Ok(stdout) => return stdout,
             Err(end) => {
                 println!("{end:?}");
                 silent.push(end);
             }
         }
     }
-    panic!("the tool ends without a word: {silent:#?}");
+    panic!("the tool ended without a message: {silent:#?}");
 }
 
-/// The same once. An error is how the client and the server ended if neither says why.
+/// Runs `ibv_rc_pingpong` once. The error contains the outputs of client and server if neither reports a reason.
 fn try_pingpong(server: &Node, client: &Node, rounds: usize) -> Result<String, [Output; 2]> {
     let rounds = rounds.to_string();
     let words = ["-n", &rounds, "-s", "64"];
@@ -183,7 +183,7 @@ fn try_pingpong(server: &Node, client: &Node, rounds: usize) -> Result<String, [
         }
         let answered = called.status.success();
         if !answered {
-            // A signal that timeout(1) passes on: the next server wants the port.
+            // timeout(1) passes the signal on. The next server needs the port.
             let _ended = kill(Pid::from_raw(i32::try_from(serving.id()).unwrap()), Signal::SIGTERM);
         }
         let served = serving.wait_with_output().unwrap();
@@ -227,8 +227,8 @@ fn every_node_reaches_every_other_by_ip_and_by_verbs() {
         for (b, to) in sockets.iter().enumerate() {
             if a != b {
                 round_trip(from, to);
-                let said = pingpong(&nodes[a], &nodes[b], 20, 1);
-                assert!(said.contains("20 iters in"), "{said}");
+                let stdout = pingpong(&nodes[a], &nodes[b], 20, 1);
+                assert!(stdout.contains("20 iters in"), "{stdout}");
             }
         }
     }
@@ -242,7 +242,7 @@ fn tbf_limits_the_rate() {
     let free = transfer(&nodes[0], &nodes[1], LENGTH);
     nodes[0].shape(&["tbf", "rate", "2mbit", "burst", "32kb", "latency", "500ms"]);
     let limited = transfer(&nodes[0], &nodes[1], LENGTH);
-    // The burst goes at once, and the packet that is on its way when the last byte arrives counts for nothing.
+    // The burst is sent immediately, and the packet in flight when the last byte arrives does not count.
     let least = Duration::from_secs_f64((LENGTH - 64 * 1_024) as f64 * 8.0 / 2e6);
     assert!(limited >= least, "{LENGTH} bytes took {limited:?}, at least {least:?} were expected");
     assert!(limited > free, "with the limit {limited:?}, without it {free:?}");
@@ -267,7 +267,7 @@ fn netem_loses() {
     const SENT: usize = 200;
     let Nodes(nodes) = &Nodes::make(2);
     let (a, b) = (nodes[0].datagrams(), nodes[1].datagrams());
-    // So that no question for an address is among what is lost.
+    // So that no ARP request is among the lost packets.
     round_trip(&a, &b);
     nodes[0].shape(&["netem", "loss", "30%"]);
     for number in 0..SENT {
@@ -283,12 +283,12 @@ fn netem_loses() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn verbs_come_through_a_link_that_loses() {
+fn verbs_work_over_a_lossy_link() {
     let Nodes(nodes) = &Nodes::make(2);
     nodes[0].shape(&["netem", "loss", "5%"]);
     nodes[1].shape(&["netem", "loss", "5%"]);
-    let said = pingpong(&nodes[0], &nodes[1], 60, SILENT_ENDS);
-    assert!(said.contains("60 iters in"), "{said}");
+    let stdout = pingpong(&nodes[0], &nodes[1], 60, SILENT_ENDS);
+    assert!(stdout.contains("60 iters in"), "{stdout}");
     let dropped = nodes[0].dropped() + nodes[1].dropped();
     assert!(dropped > 0, "nothing was lost");
 }

@@ -1,6 +1,9 @@
-//! `prontod`: runs a node as its configuration says, until it is told to stop.
+//! `prontod`: runs a node from a configuration file until a signal stops it.
 
 #![forbid(unsafe_code)]
+
+#[path = "../cli_pages.rs"]
+mod cli_pages;
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -13,27 +16,26 @@ use pronto::admin::{FIRST_VISITOR, recent};
 use pronto::{Config, DownCause, Event, Node, measure_thresholds};
 use tracing_subscriber::filter::LevelFilter;
 
-/// Runs a node as its configuration says. SIGTERM and SIGINT let open calls end, then stop it.
+/// Runs a node from a configuration file. SIGTERM and SIGINT let open calls finish, then stop the node.
 #[derive(Debug, Parser)]
 #[command(version, after_help = "Example:\n  prontod --config /etc/pronto/1.toml")]
 struct Options {
-    /// The node's configuration (docs/operations.md).
+    /// Configuration file of the node (docs/operations.md).
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Only check the configuration, on the machine that it is for: everything but whether the addresses are free.
+    /// Check the configuration and exit. Run it on the node's own machine: everything is checked, except whether the addresses are free.
     #[arg(long)]
     check: bool,
-    /// What is logged on standard error: error, warn, info, debug or trace. Connections that are refused, and peers that
-    /// are not reached, are info.
+    /// Log level on standard error: error, warn, info, debug or trace. Rejected connections and unreachable peers are logged as info.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: LevelFilter,
-    /// How long open calls may take to end at a stop.
+    /// Time limit for open calls to finish when the node stops.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = pronto_cli_pages::serve("prontod", Options::command) {
+    if let Some(code) = cli_pages::serve("prontod", Options::command) {
         return code;
     }
     match run(&Options::parse()) {
@@ -54,11 +56,11 @@ fn run(options: &Options) -> anyhow::Result<()> {
         println!("{}: good", options.config.display());
         return Ok(());
     }
-    // Blocked before any thread starts, so that this one takes them.
+    // Blocked before any thread starts, so that only this thread receives them.
     let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
     tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
-    tell_when_panicking();
+    print_notes_on_panic();
     keep_small_pages();
     measure_thresholds();
     let node = builder.start().with_context(in_file)?;
@@ -70,7 +72,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     };
     eprintln!("prontod: node {} listens {places}", node.id());
     let events = node.events();
-    // Peers that were there before are told of now, and not once more where their event came just after.
+    // Peers that connected before the reporter runs are reported here. If their event arrives as well, it is skipped.
     let early: Vec<_> = node.status().peers.iter().filter_map(|peer| peer.info).collect();
     early.iter().for_each(|info| report(&Event::PeerUp(*info)));
     let reporter = std::thread::Builder::new().name("events".into());
@@ -91,37 +93,38 @@ fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A panic is told with what all threads did before it.
-fn tell_when_panicking() {
-    let told = std::panic::take_hook();
+/// Installs a panic hook that also prints the last flight-recorder entries of all threads.
+fn print_notes_on_panic() {
+    let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        told(panic);
-        eprintln!("prontod: what threads did last:");
+        previous(panic);
+        eprintln!("prontod: last flight-recorder entries:");
         for note in recent(NOTES) {
             eprintln!("  {note}");
         }
     }));
 }
 
-/// Has the kernel leave this process' memory in small pages. It gathers them into huge ones at the lowest priority there is
-/// (khugepaged, nice 19), and whoever touches them meanwhile waits: beside processes that compute for hundreds of
-/// milliseconds, real-time or not.
+/// Disables transparent huge pages for this process. khugepaged collects small pages into huge ones at nice 19, and a thread that touches
+/// them meanwhile waits. If processes that compute share the CPU, that takes hundreds of milliseconds, for real-time threads as well.
 fn keep_small_pages() {
     if let Err(errno) = nix::sys::prctl::set_thp_disable(true) {
-        eprintln!("prontod: its memory may be gathered into huge pages, and messages wait for that: {errno}");
+        eprintln!(
+            "prontod: cannot disable transparent huge pages: {errno}; messages may be delayed by the kernel (khugepaged)"
+        );
     }
 }
 
-/// Notes that are told with a panic.
+/// Number of flight-recorder entries that a panic prints.
 const NOTES: usize = 64;
 
-/// What happens to peers; visitors (`pronto ping`, `pronto status`) come and go without a word.
+/// Prints an event of a peer, except of visitors (`pronto ping`, `pronto status`), which come and go.
 fn report(event: &Event) {
     match event {
         Event::PeerUp(info) if info.peer >= FIRST_VISITOR => {}
         Event::PeerDown { peer, .. } if *peer >= FIRST_VISITOR => {}
         Event::PeerUp(info) => eprintln!("prontod: node {} is up ({})", info.peer, info.provider),
-        // Who stops leaves its peers; they have not gone.
+        // Reported for every peer while this node stops; the peers are not down.
         Event::PeerDown { cause: DownCause::Local, .. } => {}
         Event::PeerDown { peer, cause, .. } => {
             eprintln!("prontod: node {peer} is down: {cause} ({})", cause.name());

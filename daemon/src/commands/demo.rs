@@ -1,4 +1,4 @@
-//! `pronto demo`: several node processes compute kmeans on shared pages, and every message is accounted for.
+//! `pronto demo`: several node processes compute k-means on shared pages, and the program accounts for every message.
 
 use core::time::Duration;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -19,9 +19,9 @@ pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "demo", describe, r
 fn describe() -> Command {
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     Command::new("demo")
-        .about("Several node processes compute kmeans as a distributed OS would, and account for every message")
+        .about("Runs k-means on several node processes, as a distributed OS would, and accounts for every message")
         .after_help(
-            "Fails if a message was lost, duplicated, out of order or corrupt, if the books do not reconcile, or if \
+            "Fails if a message was lost, duplicated, out of order or corrupt, if the message counts do not reconcile, or if \
              the result differs from that of one process in a single bit.",
         )
         .arg(
@@ -34,37 +34,37 @@ fn describe() -> Command {
             option("nodes", "N")
                 .value_parser(value_parser!(u16).range(1..=i64::from(Options::MAX_NODES)))
                 .default_value("4")
-                .help("Node processes"),
+                .help("Number of node processes"),
         )
         .arg(
             option("transport", "NAME")
                 .value_parser(PossibleValuesParser::new(["shm", "tcp", "verbs", "auto"]))
                 .default_value("auto")
-                .help("How the nodes are connected; verbs (RDMA) wants --place"),
+                .help("Transport between the nodes; verbs (RDMA) needs --place"),
         )
         .arg(
             option("place", "NAMESPACE=ADDRESS")
                 .value_parser(|text: &str| text.parse::<Place>())
                 .action(ArgAction::Append)
-                .help("Where a node runs: a network namespace and the address there. Said several times, the nodes take turns"),
+                .help("Network namespace for a node, and its address there. If repeated, the nodes are spread over the places in turn"),
         )
         .arg(
             option("data", "FILE.csv")
                 .value_parser(value_parser!(PathBuf))
-                .help("Points: rows of numbers [default: the bundled handwritten digits]"),
+                .help("CSV file of points, one row of numbers each [default: the bundled handwritten digits]"),
         )
         .arg(
             option("points", "N")
                 .value_parser(value_parser!(u32).range(1..=4_000_000))
                 .conflicts_with("data")
-                .help("Use N synthetic points instead of a file"),
+                .help("Generate N synthetic points instead of a file"),
         )
         .arg(
             option("dims", "D")
                 .value_parser(value_parser!(u16).range(1..=4_096))
                 .default_value("16")
                 .requires("points")
-                .help("Numbers per synthetic point"),
+                .help("Dimensions of each synthetic point"),
         )
         .arg(
             option("seed", "S")
@@ -79,14 +79,14 @@ fn describe() -> Command {
                 .default_value("60")
                 .help("Fail the run if it has not finished after this many seconds"),
         )
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on stdout"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on standard output"))
 }
 
 fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let options = options(matches)?;
-    let mut shown = Shown::on_stderr(options.nodes);
-    let report = run_demo(&options, &mut shown);
-    shown.finish();
+    let mut progress = ProgressLine::on_stderr(options.nodes);
+    let report = run_demo(&options, &mut progress);
+    progress.finish();
     let report = match report {
         Ok(report) => report,
         Err(error @ DemoError::Interrupted { .. }) => {
@@ -120,11 +120,13 @@ fn options(matches: &ArgMatches) -> anyhow::Result<Options> {
     let places: Vec<Place> = matches.get_many("place").unwrap_or_default().cloned().collect();
     anyhow::ensure!(
         transport != Transport::Verbs || !places.is_empty(),
-        "--transport verbs runs between places: say --place NAMESPACE=ADDRESS for each, \
-         with addresses of RDMA ports (`rdma link` shows them)"
+        "--transport verbs needs --place NAMESPACE=ADDRESS for each network namespace, \
+         with the addresses of RDMA ports (`rdma link` shows them)"
     );
     let source = match (matches.get_one::<PathBuf>("data"), matches.get_one::<u32>("points")) {
-        (Some(path), _) => Source::File(std::path::absolute(path).context("no such place for data")?),
+        (Some(path), _) => {
+            Source::File(std::path::absolute(path).context("cannot resolve the path of --data")?)
+        }
         (None, Some(points)) => Source::Synthetic {
             points: usize::try_from(*points)?,
             dims: usize::from(matches.get_one::<u16>("dims").copied().unwrap_or(1)),
@@ -132,7 +134,8 @@ fn options(matches: &ArgMatches) -> anyhow::Result<Options> {
         },
         (None, None) => Source::Digits,
     };
-    let program = std::env::current_exe().context("cannot find this program, to start nodes")?;
+    let program =
+        std::env::current_exe().context("cannot find this program's own file, which the nodes run")?;
     Ok(Options {
         nodes: matches.get_one::<u16>("nodes").copied().unwrap_or(1),
         transport,
@@ -143,21 +146,21 @@ fn options(matches: &ArgMatches) -> anyhow::Result<Options> {
     })
 }
 
-/// A reader that closes the pipe early, as `head` does, has what it wanted.
+/// Prints to standard output. A closed pipe is not an error, because the reader (`head`, for example) needs no more.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("writing to stdout"),
+        result => result.context("cannot write to standard output"),
     }
 }
 
-/// How far the run is, on stderr: one line that changes on a terminal, else lines.
-struct Shown {
+/// Progress of the run on standard error: one changing line on a terminal, one line per step otherwise.
+struct ProgressLine {
     nodes: u16,
     bar: Option<ProgressBar>,
 }
 
-impl Shown {
+impl ProgressLine {
     fn on_stderr(nodes: u16) -> Self {
         let bar = || {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -175,26 +178,26 @@ impl Shown {
     }
 }
 
-impl Progress for Shown {
+impl Progress for ProgressLine {
     fn at(&mut self, moment: &Moment) {
         let nodes = self.nodes;
         let text = match moment {
             Moment::Single => "one process computes the result to compare with".to_owned(),
             Moment::Listening(count) => format!("{count} of {nodes} nodes listen"),
-            Moment::Joined(count) => format!("{count} of {nodes} nodes have met all others"),
+            Moment::Joined(count) => format!("{count} of {nodes} nodes are connected to all others"),
             Moment::Iterated(count) => format!("iteration {count}"),
             Moment::Settling => "done; counting messages".to_owned(),
         };
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            // Nobody may be reading stderr; a run does not fail for that.
+            // Standard error may be closed, which is no reason to fail the run.
             None => drop(writeln!(io::stderr(), "demo: {text}")),
         }
     }
 }
 
-/// As shells have it: ended by signal 2.
+/// Exit code of a command that signal 2 ended (the convention of shells).
 const INTERRUPTED: u8 = 130;
 
-/// Often enough to show that it lives.
+/// Redraw interval of the progress line.
 const TICK: Duration = Duration::from_millis(100);

@@ -15,15 +15,14 @@ use clap::{ArgMatches, Command};
 
 /// A subcommand of `pronto`.
 pub(crate) struct Subcommand {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Its options and its help.
+    /// Describes its options and its help.
     pub(crate) describe: fn() -> Command,
-    /// What it does. An error is printed and becomes a failure.
+    /// Runs it. The program prints an error and exits with a failure code.
     pub(crate) run: fn(&ArgMatches) -> anyhow::Result<ExitCode>,
 }
 
-/// All of them, in the order of the help.
+/// All subcommands, in the order of the help.
 pub(crate) const ALL: &[Subcommand] = &[
     demo::SUBCOMMAND,
     status::SUBCOMMAND,
@@ -33,17 +32,17 @@ pub(crate) const ALL: &[Subcommand] = &[
     demo_node::SUBCOMMAND,
 ];
 
-/// The subcommand of that name.
+/// Returns the subcommand with that name.
 pub(crate) fn find(name: &str) -> Option<&'static Subcommand> {
     ALL.iter().find(|subcommand| subcommand.name == name)
 }
 
-/// Writes to standard output. An error if nobody reads it any more, and not a panic.
-fn say(text: &str) -> anyhow::Result<()> {
+/// Writes to standard output. A closed pipe is an error here, not a panic.
+fn write_stdout(text: &str) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-/// Whether an error says that nobody reads the output any more.
+/// Returns whether the error is a closed pipe of standard output.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,4 +1,4 @@
-//! `pronto ping`: calls a node a few times and says how long that took.
+//! `pronto ping`: calls a node several times and prints the time of each call.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -9,16 +9,17 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto::admin::Ping;
 
 use super::Subcommand;
-use super::reach::{of_a_node, reach};
-use super::say;
+use super::reach::{reach, with_node_options};
+use super::write_stdout;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "ping", describe, run };
 
 fn describe() -> Command {
-    of_a_node(Command::new("ping"))
-        .about("Calls a node a few times, and says how long each call took")
+    with_node_options(Command::new("ping"))
+        .about("Calls a node several times and prints the time of each call")
         .after_help(
-            "The first call is one more than --count, and told by itself: both nodes make ready for calls in it.\n\n\
+            "One warm-up call is made before the --count measured calls and reported separately.\n\
+             It includes one-time set-up on both nodes.\n\n\
              Examples:\n  pronto ping 1 --at shm:/run/pronto/1.sock\n  pronto ping --config /etc/pronto/1.toml --count 10",
         )
         .arg(
@@ -27,9 +28,9 @@ fn describe() -> Command {
                 .value_name("N")
                 .value_parser(value_parser!(u32).range(1..=1_000_000))
                 .default_value("4")
-                .help("Calls"),
+                .help("Number of measured calls"),
         )
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on standard output"))
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -39,13 +40,17 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let first = ping(&reached.peer, 0)?;
     if !json {
-        say(&format!("node {}: {:.1} us, the first call, not counted\n", reached.peer.node(), us(first)))?;
+        write_stdout(&format!(
+            "node {}: {:.1} us, warm-up call, not counted\n",
+            reached.peer.node(),
+            us(first)
+        ))?;
     }
     let mut times = Vec::new();
     for nonce in 1..=u64::from(count) {
         let took = ping(&reached.peer, nonce)?;
         if !json {
-            say(&format!("node {}: {:.1} us\n", reached.peer.node(), us(took)))?;
+            write_stdout(&format!("node {}: {:.1} us\n", reached.peer.node(), us(took)))?;
         }
         times.push(took);
     }
@@ -60,20 +65,20 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
             "p50_ns": nanos(median),
             "max_ns": nanos(most),
         });
-        say(&format!("{object}\n"))?;
+        write_stdout(&format!("{object}\n"))?;
     } else {
         let (least, median, most) = (us(least), us(median), us(most));
-        say(&format!("{count} calls: min {least:.1}, median {median:.1}, max {most:.1} us\n"))?;
+        write_stdout(&format!("{count} calls: min {least:.1}, median {median:.1}, max {most:.1} us\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn ping(peer: &pronto::Peer, nonce: u64) -> anyhow::Result<Duration> {
-    #[expect(clippy::disallowed_methods, reason = "a command line is an edge, and this one measures time")]
+    #[expect(clippy::disallowed_methods, reason = "a program is an edge, and this one measures time")]
     let begun = Instant::now();
     let pong = peer.call(&Ping { nonce }).context("connected to the node, but the request failed")?;
     let took = begun.elapsed();
-    anyhow::ensure!(pong.nonce == nonce, "the reply belongs to another call");
+    anyhow::ensure!(pong.nonce == nonce, "the reply belongs to another call; please report this");
     Ok(took)
 }
 

@@ -1,4 +1,4 @@
-//! How `ping` and `status` reach a node: as a short-lived node of their own.
+//! Connecting to a node, as a short-lived visitor node: for `ping`, `status` and `waiting`.
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use pronto::admin::FIRST_VISITOR;
 use pronto::{Address, Config, Node, NodeError, NodeId, Peer};
 
-/// Node and peer: the one must live as long as the other is called.
+/// A connected peer, and the visitor node that must outlive its use.
 pub(super) struct Reached {
     pub(super) peer: Peer,
     _visitor: Node,
 }
 
-/// A subcommand with the options that say which node is meant.
-pub(super) fn of_a_node(command: Command) -> Command {
+/// Adds the options that select a node to a subcommand.
+pub(super) fn with_node_options(command: Command) -> Command {
     let numbers = value_parser!(u16).range(1..=i64::from(FIRST_VISITOR.0 - 1));
     command
         .arg(
@@ -23,7 +23,7 @@ pub(super) fn of_a_node(command: Command) -> Command {
                 .value_name("NODE")
                 .value_parser(numbers)
                 .required_unless_present("config")
-                .help("The node's id; with --config, it may be left out"),
+                .help("Id of the node; optional with --config"),
         )
         .arg(
             Arg::new("at")
@@ -31,15 +31,15 @@ pub(super) fn of_a_node(command: Command) -> Command {
                 .value_name("ADDRESS")
                 .value_parser(value_parser!(Address))
                 .requires("node")
-                .help("Where it listens: shm:PATH, shm:@NAME or tcp:HOST:PORT"),
+                .help("Address at which the node listens: shm:PATH, shm:@NAME or tcp:HOST:PORT"),
         )
         .arg(Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
-            "In place of --at, a configuration: reaches its own node, or with NODE a peer that it lists",
+            "Read the address from this configuration file instead of --at. Contacts the file's own node, or NODE if it is one of its peers",
         ))
         .group(ArgGroup::new("where").args(["at", "config"]).required(true))
         .arg(
             Arg::new("plaintext").long("plaintext").action(ArgAction::SetTrue).help(
-                "Allow traffic to another host, which is not encrypted; a configuration says so by itself",
+                "Allow unencrypted traffic to another host (not needed with --config if the file sets `plaintext`)",
             ),
         )
         .arg(
@@ -48,7 +48,7 @@ pub(super) fn of_a_node(command: Command) -> Command {
                 .value_name("SECONDS")
                 .value_parser(value_parser!(u64).range(1..=3600))
                 .default_value("5")
-                .help("How long to wait for it"),
+                .help("Time limit for connecting to the node"),
         )
 }
 
@@ -63,22 +63,22 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
     let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
     let visitor = visitor.map_err(|error| match error {
         NodeError::Plaintext { address, .. } => anyhow!(
-            "{address} is not on this host, and traffic would not be encrypted: allow it by --plaintext, or by \
+            "{address} is not on this host, and traffic is not encrypted: allow it with --plaintext, or with \
              `plaintext = \"i understand\"` in a configuration"
         ),
         error => error.into(),
     })?;
     let peer = visitor
         .wait_for_peer(node, limit)
-        .with_context(|| format!("node {node} does not answer at {}", addresses.join(" or ")))?;
+        .with_context(|| format!("cannot connect to node {node} at {}", addresses.join(" or ")))?;
     Ok(Reached { peer, _visitor: visitor })
 }
 
-/// The node that is meant, and how it is reached.
+/// The selected node, and how to connect to it.
 struct Target {
     node: NodeId,
     addresses: Vec<String>,
-    /// Whether its configuration allows traffic between hosts that is not encrypted.
+    /// Whether unencrypted traffic between hosts is allowed.
     plaintext: bool,
 }
 
@@ -97,12 +97,12 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     } else {
         let peer = config.peer.into_iter().find(|peer| peer.node == node);
         let unknown =
-            || format!("{} has no [[peer]] with node = {node}: say --at ADDRESS instead", file.display());
+            || format!("{} has no [[peer]] with node = {node}: use --at ADDRESS instead", file.display());
         peer.with_context(unknown)?.address
     };
     if addresses.is_empty() {
         bail!(
-            "{} has no address for node {node}, which listens nowhere: ask one of its peers",
+            "{} has no address for node {node}, which does not listen: contact one of its peers instead",
             file.display()
         );
     }

@@ -1,4 +1,4 @@
-//! `pronto status`: what a node is doing.
+//! `pronto status`: prints the state of a node.
 
 use std::process::ExitCode;
 
@@ -9,24 +9,24 @@ use pronto::admin::{
 };
 
 use super::Subcommand;
-use super::reach::{of_a_node, reach};
-use super::say;
+use super::reach::{reach, with_node_options};
+use super::write_stdout;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
 
 fn describe() -> Command {
-    of_a_node(Command::new("status"))
-        .about("Says what a node is doing: its peers, its message types, what it counted")
+    with_node_options(Command::new("status"))
+        .about("Prints the state of a node: its peers, message types and counters")
         .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
-        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Counters that are zero, and visitors without a link, as well"))
+        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Show counters that are zero and visitors without a link as well"))
         .arg(
             Arg::new("recent")
                 .long("recent")
                 .value_name("N")
                 .value_parser(value_parser!(u32).range(1..=4096))
-                .help("Instead, what the threads of its process did last: N notes of its flight recorder, oldest first"),
+                .help("Show the last N flight-recorder entries of the node's process instead, oldest first"),
         )
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on standard output"))
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -34,14 +34,14 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(most) = options.get_one::<u32>("recent") {
         let report =
             recent_of(&reached.peer, *most).context("connected to the node, but the request failed")?;
-        say(&notes_of(&report, options.get_flag("json")))?;
+        write_stdout(&notes_of(&report, options.get_flag("json")))?;
         return Ok(ExitCode::SUCCESS);
     }
     let report = status_of(&reached.peer).context("connected to the node, but the request failed")?;
     if options.get_flag("json") {
-        say(&format!("{}\n", as_json(&report)))?;
+        write_stdout(&format!("{}\n", as_json(&report)))?;
     } else {
-        say(&as_text(&report, options.get_flag("all")))?;
+        write_stdout(&as_text(&report, options.get_flag("all")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -105,7 +105,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "  listens   {}", joined(&report.listening));
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
     let waits = match &report.contention {
-        Some(why) => format!("adaptive ones sleep at once: {why}"),
+        Some(why) => format!("adaptive waits sleep immediately: {why}"),
         None => "as configured".into(),
     };
     let _ = writeln!(text, "  waits     {waits}");
@@ -153,7 +153,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     text
 }
 
-/// Whether a peer can be called, and if not, whether its session may come back.
+/// Returns `up` if the peer can be called, `link_lost` if its session may resume, else `down`.
 const fn state(peer: &PeerReport) -> &'static str {
     match (peer.linked, peer.epoch) {
         (true, _) => "up",
@@ -162,12 +162,12 @@ const fn state(peer: &PeerReport) -> &'static str {
     }
 }
 
-/// An epoch as it is written: too long a number for many a reader of JSON.
+/// Formats an epoch. JSON gets it as text, because many JSON readers lose digits of numbers over 53 bits.
 fn epoch(epoch: u64) -> String {
     format!("{epoch:016x}")
 }
 
-/// A time in its two greatest units.
+/// Formats a duration in its two largest units.
 fn ago(ms: u64) -> String {
     let seconds = ms / 1_000;
     match (seconds / 3_600, seconds / 60 % 60) {
@@ -197,7 +197,7 @@ mod tests {
             choice: Some("shm: the same host, by its address".into()),
             down: None,
             last_failure: None,
-            waits: "adaptive, as configured; answers take 3 us; polls for 20 us, what a wake-up costs here"
+            waits: "adaptive, as configured; replies take 3 us; polls for 20 us, what a wake-up costs here"
                 .into(),
             open_calls: 1,
             credits: [64, 56],
@@ -229,7 +229,7 @@ mod tests {
         assert!(as_text(&report(), true).contains("lost_wake_ups"));
         assert!(as_text(&report(), false).contains("peer 2     up"));
         assert!(
-            as_text(&report(), false).contains("  waits adaptive, as configured; answers take 3 us; polls")
+            as_text(&report(), false).contains("  waits adaptive, as configured; replies take 3 us; polls")
         );
         assert!(
             as_text(&report(), false)
@@ -245,16 +245,18 @@ mod tests {
     }
 
     #[test]
-    fn why_waits_sleep_at_once_is_said() {
+    fn reason_for_immediate_sleep_is_shown() {
         let mut report = report();
         assert!(as_text(&report, false).contains("  waits     as configured\n"));
-        report.contention = Some("others wanted the processors in 3 of 4 trials to poll".into());
-        assert!(as_text(&report, false).contains("  waits     adaptive ones sleep at once: others wanted"));
+        report.contention = Some("other threads needed the CPUs in 3 of 4 polling trials".into());
+        assert!(
+            as_text(&report, false).contains("  waits     adaptive waits sleep immediately: other threads")
+        );
         assert_eq!(as_json(&report)["oversubscribed"], true);
     }
 
     #[test]
-    fn why_a_peer_is_not_there_is_said() {
+    fn reason_for_a_missing_peer_is_shown() {
         let mut report = report();
         let peer = &mut report.peers[0];
         (peer.linked, peer.epoch) = (false, None);
@@ -263,13 +265,13 @@ mod tests {
         peer.last_failure = Some("shm:/y: nobody listens at this address".into());
         let text = as_text(&report, false);
         assert!(text.contains("  down for 1 min 23 s: its process ended (Died)\n"), "{text}");
-        assert!(!text.contains("over shm"), "it goes over nothing now: {text}");
+        assert!(!text.contains("over shm"), "it has no link now: {text}");
         assert_eq!(as_json(&report)["peers"][0]["state"], "down");
         assert_eq!(as_json(&report)["peers"][0]["down"]["cause"], "Died");
         assert!(text.contains("  not reached: shm:/y: nobody listens at this address\n"));
         assert!(
             text.contains("  waits adaptive, as configured; "),
-            "that can be said before it is there: {text}"
+            "the policy is known before the peer is up: {text}"
         );
         assert_eq!(as_json(&report)["peers"][0]["last_failure"], "shm:/y: nobody listens at this address");
     }
@@ -278,7 +280,7 @@ mod tests {
     fn visitors_without_a_link_are_shown_on_demand() {
         let mut report = report();
         report.peers[0].node = FIRST_VISITOR.0 + 5;
-        assert!(as_text(&report, false).contains("peer 64005"), "it is here");
+        assert!(as_text(&report, false).contains("peer 64005"), "it is linked");
         report.peers[0].linked = false;
         assert!(!as_text(&report, false).contains("peer 64005"));
         assert!(as_text(&report, true).contains("peer 64005"));

@@ -1,4 +1,4 @@
-//! `pronto waiting`: how a node waits for one of its peers, changed while it runs.
+//! `pronto waiting`: sets how a running node waits for one of its peers.
 
 use core::time::Duration;
 use std::process::ExitCode;
@@ -8,20 +8,20 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use pronto::admin::{WaitingRequest, tell_waiting};
 
 use super::Subcommand;
-use super::reach::{of_a_node, reach};
-use super::say;
+use super::reach::{reach, with_node_options};
+use super::write_stdout;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "waiting", describe, run };
 
 fn describe() -> Command {
-    of_a_node(Command::new("waiting"))
+    with_node_options(Command::new("waiting"))
         // NODE may be left out before HOW.
         .allow_missing_positional(true)
-        .about("Says how a running node waits for one of its peers from now on")
+        .about("Sets a wait override for one peer of a running node")
         .after_help(
-            "Until the node ends, all its waits for that peer are like this, those of handlers included; `asked` takes it back.\n\
-             Its serving thread, which waits for all peers at once, does as the one that wants it to poll longest.\n\
-             `pronto status` shows how it waits for each, and why. Only processes of the node's own host may ask for it.\n\n\
+                "The override applies to all waits of the node for that peer, also in handlers, until the node ends; `asked` removes it.\n\
+                 The serving thread waits for all peers at the same time, so it uses the longest polling time requested for any of them.\n\
+                 `pronto status` shows how the node waits for each peer, and why. Only processes on the node's host may set an override.\n\n\
              Examples:\n  pronto waiting block --peer 2 --config /etc/pronto/1.toml\n  \
              pronto waiting adaptive --peer 2 --bound 20us --config /etc/pronto/1.toml\n  \
              pronto waiting 1 asked --peer 2 --at shm:/run/pronto/1.sock",
@@ -32,21 +32,21 @@ fn describe() -> Command {
                 .value_name("PEER")
                 .required(true)
                 .value_parser(value_parser!(u16))
-                .help("The peer of the node that is waited for"),
+                .help("Id of the peer that the node waits for"),
         )
         .arg(
             Arg::new("how")
                 .value_name("HOW")
                 .required(true)
                 .value_parser(["spin", "block", "adaptive", "asked"])
-                .help("Poll; sleep at once; poll first, then sleep; as each wait asks for itself"),
+                .help("spin: always poll; block: sleep immediately; adaptive: poll, then sleep; asked: remove the override"),
         )
         .arg(
             Arg::new("bound")
                 .long("bound")
                 .value_name("TIME")
                 .value_parser(span)
-                .help("For how long adaptive waits poll, as 20us or 1ms; otherwise for what a wake-up costs there"),
+                .help("Polling time of adaptive waits, such as 20us or 1ms [default: the measured cost of a wake-up on that host]"),
         )
 }
 
@@ -64,19 +64,21 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(refused) = report.refused {
         bail!("{refused}");
     }
-    say(&format!("node {} waits for {}: {}\n", reached.peer.node(), request.peer, report.waits))?;
+    write_stdout(&format!("node {} waits for {}: {}\n", reached.peer.node(), request.peer, report.waits))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn span(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| format!("{text} is no time such as 20us or 1ms"))?;
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("invalid time {text:?}: expected a number and a unit, such as 20us or 1ms"))?;
     match &text[digits.len()..] {
         "ns" => Ok(Duration::from_nanos(number)),
         "us" => Ok(Duration::from_micros(number)),
         "ms" => Ok(Duration::from_millis(number)),
-        _ => Err(format!("{text} needs a unit: ns, us or ms")),
+        _ => Err(format!("{text:?} needs a unit: ns, us or ms")),
     }
 }
 
@@ -94,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_whole() {
+    fn the_command_line_is_complete() {
         describe().debug_assert();
         for (words, node) in [
             (["waiting", "adaptive", "--peer", "2", "--config", "x"].as_slice(), None),
             (&["waiting", "1", "adaptive", "--peer", "2", "--at", "shm:@one"], Some(1)),
         ] {
-            let options = describe().try_get_matches_from(words).expect("it is whole");
+            let options = describe().try_get_matches_from(words).expect("the words are complete");
             let number = |name| options.get_one::<u16>(name).copied();
             assert_eq!((number("node"), number("peer")), (node, Some(2)), "{words:?}");
             assert_eq!(options.get_one::<String>("how").map(String::as_str), Some("adaptive"));

@@ -1,8 +1,8 @@
-//! `cargo xtask counts`: how many instructions, branches and memory references the scenarios of `crates/counts` take, held
-//! against what is recorded.
+//! `cargo xtask counts`: compares the instructions, branches and memory references of the scenarios of `crates/counts` with
+//! recorded numbers.
 //!
-//! Times on a shared machine differ threefold from one minute to the next; these counts do not differ at all, or by less than
-//! one in two hundred where a socket is part of it. They say nothing of caches and cores, but a path that became longer shows.
+//! On a shared machine, times differ by a factor of three from one minute to the next. The counts are reproducible; with a socket
+//! they differ by less than 0.5 %. They do not include the effects of caches and CPUs, but they show a path that became longer.
 
 mod callgrind;
 mod ratchet;
@@ -16,26 +16,26 @@ use crate::tools;
 use crate::workspace::Workspace;
 use ratchet::Recorded;
 
-/// Counted once for each scenario.
+/// The programs that the counting needs.
 pub(crate) const TOOLS: &[tools::Tool] = &[tools::CC, tools::VALGRIND];
 
-/// What is recorded, below the workspace's root.
+/// The recorded counts, below the root of the workspace.
 const FILE: &str = "crates/counts/counts.toml";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Record what is counted now, also where it has become more.
+    /// Record the current counts, even those that grew
     #[arg(long)]
     bless: bool,
-    /// Run the scenarios so many times, and print how far apart the counts lie.
+    /// Run the scenarios RUNS times, and print the range of each count
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(2..=100), conflicts_with = "bless")]
     spread: Option<u32>,
 }
 
-/// Counts, and compares or records.
+/// Counts the scenarios, and compares or records the counts.
 ///
 /// # Errors
-/// The scenarios cannot be built or run, or the file cannot be read or written. A count that grew is an exit code.
+/// The scenarios cannot be built or run, or the file cannot be read or written. A count that grew is an exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     tools::provide(TOOLS)?;
     if let Some(runs) = options.spread {
@@ -50,17 +50,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let counted = callgrind::count(workspace, &callgrind::build(workspace)?)?;
     let path = workspace.root.join(FILE);
     let before = Recorded::read(&std::fs::read_to_string(&path).unwrap_or_default());
-    // What cannot be read is replaced, which is what was asked for.
+    // An unreadable file is replaced, as the user requested with --bless.
     print!("{}", ratchet::table(&before.unwrap_or_default(), &counted));
     std::fs::write(&path, Recorded(counted).to_text()).with_context(|| format!("cannot write {FILE}"))?;
     println!("counts: recorded in {FILE}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// One sentence for each count that is not as recorded. Prints the table, and what has become less.
+/// Returns one finding for each count that is too high, missing or obsolete. Prints the table, and the counts that became lower.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let text =
         std::fs::read_to_string(workspace.root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;

@@ -1,28 +1,28 @@
-//! What is recorded of each scenario, and whether what was counted may stand beside it.
+//! The recorded counts of each scenario, and the comparison with new counts.
 
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-/// What is counted of a scenario, in the order of [`KINDS`].
+/// The counts of a scenario, in the order of [`KINDS`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Counts(pub(crate) [f64; KINDS.len()]);
 
-/// What was counted, by scenario.
+/// The counts of all scenarios, by name.
 pub(crate) type Counted = BTreeMap<String, Counts>;
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Recorded(pub(crate) Counted);
 
 /// The names of counts in the file.
 pub(crate) const KINDS: [&str; 3] = ["instructions", "branches", "references"];
 
-/// A count may be so much above what is recorded: what system calls that come a little later add over TCP.
+/// A count may exceed the recorded one by this share. Over TCP, system calls that are made slightly later change the counts.
 const SHARE: f64 = 0.02;
 
-/// And so much beyond that: what is a share of a small number is less than one.
+/// A count may also exceed the recorded one by this number, because a share of a small number is less than one.
 const SLACK: f64 = 2.0;
 
 const HEADER: &str = "# Per repetition: instructions, branches and memory references of each scenario in crates/counts, as callgrind counts them.
@@ -33,7 +33,7 @@ impl Recorded {
     /// Reads the file.
     ///
     /// # Errors
-    /// It is not as [`Self::to_text`] writes it.
+    /// The text is not in the format of [`Self::to_text`].
     pub(crate) fn read(text: &str) -> Result<Self> {
         let tables: BTreeMap<String, BTreeMap<String, f64>> = toml::from_str(text)?;
         let mut counted = Counted::new();
@@ -47,7 +47,7 @@ impl Recorded {
         Ok(Self(counted))
     }
 
-    /// The file.
+    /// Returns the text of the file.
     pub(crate) fn to_text(&self) -> String {
         let mut text = HEADER.to_owned();
         for (name, counts) in &self.0 {
@@ -60,14 +60,14 @@ impl Recorded {
     }
 }
 
-/// One sentence for each scenario that takes more than is recorded, or is not recorded, or has gone.
+/// Returns one finding for each scenario that takes more than recorded, is not recorded, or does not exist any more.
 pub(crate) fn objections(recorded: &Recorded, counted: &Counted) -> Vec<String> {
     let names: BTreeSet<_> = recorded.0.keys().chain(counted.keys()).collect();
     let objection = |name: &String| match (recorded.0.get(name), counted.get(name)) {
         (Some(before), Some(now)) => {
             let grown: Vec<_> = changes(before, now)
                 .filter(|(_, before, now)| *now > before * (1.0 + SHARE) + SLACK)
-                .map(|(kind, before, now)| said(kind, before, now))
+                .map(|(kind, before, now)| change_text(kind, before, now))
                 .collect();
             (!grown.is_empty()).then(|| {
                 format!(
@@ -79,27 +79,27 @@ pub(crate) fn objections(recorded: &Recorded, counted: &Counted) -> Vec<String> 
         }
         (None, _) => Some(format!("{name} is not recorded; record it with `cargo xtask counts --bless`")),
         (_, None) => Some(format!(
-            "{name} is recorded and is no scenario any more; `cargo xtask counts --bless` forgets it"
+            "{name} is recorded, but does not exist any more; remove it with `cargo xtask counts --bless`"
         )),
     };
     names.into_iter().filter_map(objection).collect()
 }
 
-/// One sentence for each scenario that takes clearly less than is recorded.
+/// Returns one sentence for each scenario that takes clearly less than recorded.
 pub(crate) fn gains(recorded: &Recorded, counted: &Counted) -> Vec<String> {
     let gain = |(name, now): (&String, &Counts)| {
         let fallen: Vec<_> = changes(recorded.0.get(name)?, now)
             .filter(|(_, before, now)| *now < before * (1.0 - SHARE) - SLACK)
-            .map(|(kind, before, now)| said(kind, before, now))
+            .map(|(kind, before, now)| change_text(kind, before, now))
             .collect();
         (!fallen.is_empty()).then(|| {
-            format!("{name} takes less: {}; `cargo xtask counts --bless` keeps that", fallen.join(", "))
+            format!("{name} takes less: {}; record it with `cargo xtask counts --bless`", fallen.join(", "))
         })
     };
     counted.iter().filter_map(gain).collect()
 }
 
-/// Every count beside the recorded one.
+/// Returns a table of all counts, with the change from the recorded ones.
 pub(crate) fn table(recorded: &Recorded, counted: &Counted) -> String {
     let mut text = String::new();
     for (name, now) in counted {
@@ -114,7 +114,7 @@ pub(crate) fn table(recorded: &Recorded, counted: &Counted) -> String {
     text
 }
 
-/// The least and the most of each count over several runs.
+/// Returns the lowest and the highest value of each count over several runs.
 pub(crate) fn spread(runs: &[Counted]) -> String {
     let mut text = String::new();
     let names: BTreeSet<_> = runs.iter().flat_map(BTreeMap::keys).collect();
@@ -135,8 +135,8 @@ fn changes(before: &Counts, now: &Counts) -> impl Iterator<Item = (&'static str,
     KINDS.into_iter().zip(before).zip(now).map(|((kind, before), now)| (kind, before, now))
 }
 
-fn said(kind: &str, before: f64, now: f64) -> String {
-    format!("{now:.0} {kind} in place of {before:.0} ({})", percent(before, now))
+fn change_text(kind: &str, before: f64, now: f64) -> String {
+    format!("{now:.0} {kind} instead of {before:.0} ({})", percent(before, now))
 }
 
 fn percent(before: f64, now: f64) -> String {
@@ -152,32 +152,32 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn written_counts_are_read_back() {
         let text = Recorded(counted(1_000.0)).to_text();
         assert_eq!(Recorded::read(&text).unwrap().0, counted(1_000.0));
         assert!(Recorded::read("[call]\ninstructions = 5.0\n").is_err());
     }
 
     #[test]
-    fn growth_is_named_with_its_scenario_its_size_and_what_to_do() {
+    fn growth_is_reported_with_scenario_size_and_advice() {
         let recorded = Recorded(counted(1_000.0));
         assert!(objections(&recorded, &counted(1_021.0)).is_empty());
         let objections = objections(&recorded, &counted(1_100.0));
         assert_eq!(objections.len(), 1);
-        for part in ["call", "1100 instructions in place of 1000", "+10.0 %", "--bless"] {
+        for part in ["call", "1100 instructions instead of 1000", "+10.0 %", "--bless"] {
             assert!(objections[0].contains(part), "{part} is not in: {}", objections[0]);
         }
         assert!(!objections[0].contains("branches"));
     }
 
     #[test]
-    fn a_scenario_that_is_new_or_gone_is_an_objection() {
+    fn a_new_or_removed_scenario_is_a_finding() {
         assert_eq!(objections(&Recorded::default(), &counted(1.0)).len(), 1);
         assert_eq!(objections(&Recorded(counted(1.0)), &Counted::new()).len(), 1);
     }
 
     #[test]
-    fn less_is_said_and_is_no_objection() {
+    fn a_lower_count_is_reported_but_not_a_finding() {
         let recorded = Recorded(counted(1_000.0));
         assert_eq!(gains(&recorded, &counted(900.0)).len(), 1);
         assert!(

@@ -1,4 +1,4 @@
-//! Who carries out the machine's instructions, and with that, what its clock says. docs/measuring.md has what follows.
+//! How QEMU executes the machine's instructions, and the clock that follows from it. docs/measuring.md describes the consequences.
 
 use std::fs::OpenOptions;
 
@@ -6,39 +6,41 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Deserialize;
 
-/// The device of a kernel that runs machines.
+/// The device of a kernel with KVM.
 const KVM: &str = "/dev/kvm";
 
-/// Nanoseconds of virtual time for each instruction, as a power of two: 2 ns, 500 million instructions a second.
+/// Nanoseconds of virtual time per instruction, as a power of two: 2 ns, or 500 million instructions per second.
 const SHIFT: u32 = 1;
 
-/// Variable by which programs in the machine learn of it.
+/// The variable that contains the name of the accelerator for programs in the machine.
 pub(super) const VARIABLE: &str = "PRONTO_LAB_ACCELERATOR";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Accelerator {
-    /// QEMU translates instructions, with a thread for each processor; the clock is the host's.
+    /// QEMU translates instructions, with one thread per CPU. The clock is that of the host.
     #[default]
     Emulation,
-    /// QEMU translates instructions, in one thread for all processors; the clock counts instructions.
+    /// QEMU translates instructions, in one thread for all CPUs. The clock counts instructions.
     VirtualTime,
-    /// The host's processors; the clock is theirs.
+    /// The host's CPUs execute the instructions and provide the clock.
     Kvm,
 }
 
-/// How it is chosen on the command line.
+/// The options of the command line that choose the accelerator.
 #[derive(Debug, Args)]
 pub(super) struct Choice {
-    /// Count instructions instead of time: what the host does beside it has no influence, but see docs/measuring.md.
+    /// Count instructions instead of time, so that the load of the host has no influence (see docs/measuring.md)
     #[arg(long)]
     virtual_time: bool,
-    /// Run on the host's processors. Results do not compare with those of the emulation.
+    /// Run on the host's CPUs with KVM; the results do not compare with those of the emulation
     #[arg(long, conflicts_with = "virtual_time")]
     kvm: bool,
 }
 
 impl Choice {
+    /// Returns the chosen accelerator.
+    ///
     /// # Errors
     /// The host has no KVM, or this user may not use it.
     pub(super) fn accelerator(&self) -> Result<Accelerator> {
@@ -58,13 +60,13 @@ impl Choice {
 }
 
 impl Accelerator {
-    /// QEMU's options.
+    /// Returns QEMU's options.
     pub(super) fn options(self) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Emulation => &["-accel", "tcg,thread=multi", "-cpu", "max"],
-            // Without sleep=off, a machine in which nothing runs would wait for the host's clock.
+            // Without sleep=off, an idle machine would wait for the host's clock.
             Self::VirtualTime => &["-accel", "tcg,thread=single", "-cpu", "max", "-icount", "sleep=off"],
-            // The register of that name cannot be set in a machine that itself runs in one.
+            // The register of that name cannot be set in a machine that itself runs in a machine.
             Self::Kvm => &["-accel", "kvm", "-cpu", "host,arch-capabilities=off"],
         };
         let mut options: Vec<_> = words.iter().copied().map(str::to_owned).collect();
@@ -74,7 +76,7 @@ impl Accelerator {
         options
     }
 
-    /// What a result is marked with.
+    /// Returns the name that marks a result.
     pub(super) fn name(self) -> String {
         match self {
             Self::Emulation => "QEMU, emulation".to_owned(),

@@ -1,4 +1,4 @@
-//! Debian's archive, through package lists of the lab's own: the sources and lists of this machine stay as they are.
+//! Debian's archive, with package lists of the lab: the sources and lists of this machine stay as they are.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,21 +12,21 @@ use super::{mirror, prune};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The release that the guest's tools and kernel come from.
+/// The releases from which the guest's tools and kernel come.
 const GUEST_SUITES: &[&str] = &["trixie", "trixie-backports"];
 
-/// apt with its own configuration.
+/// apt with the lab's configuration.
 #[derive(Debug)]
 pub(super) struct Apt {
     configuration: PathBuf,
     debs: PathBuf,
 }
 
-/// For which system packages are chosen.
+/// The system for which packages are chosen.
 enum System<'a> {
-    /// One on which nothing is installed; it lives in this folder.
+    /// A system on which nothing is installed; its state is in this folder.
     Empty(&'a Path),
-    /// The one that runs here; only the lists lie in this folder.
+    /// The system of this machine; only the package lists are in this folder.
     Host(&'a Path),
 }
 
@@ -38,7 +38,7 @@ impl Apt {
         Self::new(cache, &System::Empty(&state), GUEST_SUITES)
     }
 
-    /// Chooses packages for this machine, a Debian of the name `codename`.
+    /// Chooses packages for this machine, which runs the Debian release `codename`.
     pub(super) fn host(cache: &Cache, codename: &str) -> Result<Self> {
         let state = cache.folder("apt/host")?;
         Self::new(cache, &System::Host(&state), &[codename, &backports(codename)])
@@ -48,19 +48,19 @@ impl Apt {
         let (System::Empty(folder) | System::Host(folder)) = system;
         let debs = match system {
             System::Empty(_) => cache.folder("debs")?,
-            // Apart, since somebody else may have to install them: what root locks there, others cannot.
+            // A separate folder, because another user may have to install them: files that root locks there are locked for others.
             System::Host(folder) => folder.join("debs"),
         };
-        std::fs::create_dir_all(debs.join("partial")).context("cannot make the folder of the packages")?;
+        std::fs::create_dir_all(debs.join("partial")).context("cannot create the folder of the packages")?;
         std::fs::create_dir_all(folder.join("lists/partial"))
-            .context("cannot make the folder of the lists")?;
+            .context("cannot create the folder of the lists")?;
         let configuration = folder.join("apt.conf");
         cache::write_whole(&folder.join("sources.list"), sources(&mirror::find()?, suites).as_bytes())?;
         cache::write_whole(&configuration, configure(system, &debs).as_bytes())?;
         Ok(Self { configuration, debs })
     }
 
-    /// The start of a command line that people can type.
+    /// Returns the beginning of a command line that a person can type.
     pub(super) fn command_line(&self) -> String {
         format!("apt-get -c {}", self.configuration.display())
     }
@@ -75,7 +75,7 @@ impl Apt {
         command
     }
 
-    /// Fetches the package lists. Without a network the old ones serve, if there are any.
+    /// Fetches the package lists. Without a network, existing lists are used.
     pub(super) fn update(&self, name: &str) -> Result<()> {
         let step = Step::begin(name);
         let mut command = self.command("apt-get");
@@ -84,7 +84,7 @@ impl Apt {
             Ok(text) => {
                 step.done(text.lines().find(|line| line.starts_with("Fetched")).unwrap_or("up to date"))
             }
-            Err(error) if self.has_lists() => step.done(&format!("the old ones serve, since {error:#}")),
+            Err(error) if self.has_lists() => step.done(&format!("using the existing lists: {error:#}")),
             Err(error) => return Err(error.context("cannot fetch Debian's package lists")),
         }
         Ok(())
@@ -99,7 +99,7 @@ impl Apt {
         })
     }
 
-    /// Fetches these packages (`name` or `name=version`) and all they depend on; returns the files.
+    /// Fetches these packages (`name` or `name=version`) with all dependencies, and returns their files.
     pub(super) fn fetch(&self, name: &str, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let step = Step::begin(name);
         let install = |option: &str| {
@@ -121,8 +121,8 @@ impl Apt {
         Ok(files)
     }
 
-    /// Fetches packages of one version, unless the cache has them all: the archive drops old ones. Returns just their
-    /// files, in the order asked for.
+    /// Fetches packages of one version, unless all are in the cache, because the archive drops old versions. Returns only their
+    /// files, in the order of `packages`.
     pub(super) fn pinned(&self, name: &str, packages: &[String], version: &str) -> Result<Vec<PathBuf>> {
         let cached =
             || packages.iter().map(|package| self.cached(package, version)).collect::<Option<Vec<_>>>();
@@ -131,10 +131,10 @@ impl Apt {
         }
         let wanted: Vec<_> = packages.iter().map(|package| format!("{package}={version}")).collect();
         self.fetch(name, &wanted.iter().map(String::as_str).collect::<Vec<_>>())?;
-        cached().context("apt-get did not put the packages where it should")
+        cached().context("the packages that apt-get fetched are not in the cache")
     }
 
-    /// Where a package of the cache lies, if it is there.
+    /// Returns the path of a package in the cache, if it is there.
     pub(super) fn cached(&self, package: &str, version: &str) -> Option<PathBuf> {
         let place = |architecture| self.debs.join(file_name(package, version, architecture));
         let file = ["amd64", "all"].map(place).into_iter().find(|file| file.is_file())?;
@@ -143,7 +143,7 @@ impl Apt {
     }
 }
 
-/// The suite of a release that holds newer versions.
+/// Returns the suite of a release that contains newer versions.
 pub(super) fn backports(codename: &str) -> String {
     format!("{codename}-backports")
 }
@@ -152,7 +152,7 @@ fn sources(mirror: &str, suites: &[&str]) -> String {
     suites.iter().map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n")).collect()
 }
 
-/// Proxies and the like stay as this machine has them; hooks that would tidy up the machine's own folders do not.
+/// Returns the configuration. Proxies and similar settings of this machine stay; hooks that clean up its own folders are cleared.
 fn configure(system: &System<'_>, debs: &Path) -> String {
     let (System::Empty(folder) | System::Host(folder)) = system;
     let folder = folder.display();
@@ -184,14 +184,14 @@ fn configure(system: &System<'_>, debs: &Path) -> String {
     )
 }
 
-/// The files of the packages that `apt-get --simulate install` would install:
-/// lines `Inst NAME (VERSION ORIGIN [ARCHITECTURE])`.
+/// Returns the files of the packages that `apt-get --simulate install` would install, from lines
+/// `Inst NAME (VERSION ORIGIN [ARCHITECTURE])`.
 fn files(simulation: &str) -> Vec<String> {
     simulation
         .lines()
         .filter_map(|line| {
             let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
-            // What follows the parentheses, in brackets, is about the order of installation.
+            // Brackets after the parentheses are about the order of installation.
             let (version, origin) = rest.split_once('(')?.1.split_once(')')?.0.split_once(' ')?;
             let architecture = origin.rsplit_once('[')?.1.strip_suffix(']')?;
             Some(file_name(name, version, architecture))
@@ -203,7 +203,7 @@ fn file_name(package: &str, version: &str, architecture: &str) -> String {
     format!("{package}_{}_{architecture}.deb", version.replace(':', "%3a"))
 }
 
-/// The bytes that `apt-get --print-uris` would fetch: lines `'URI' FILE SIZE HASH`.
+/// Returns the bytes that `apt-get --print-uris` would fetch, from lines `'URI' FILE SIZE HASH`.
 fn sizes(uris: &str) -> u64 {
     let size = |line: &str| line.strip_prefix('\'')?.split_whitespace().nth(2)?.parse::<u64>().ok();
     uris.lines().filter_map(size).sum()
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_to_fetch_is_added_up() {
+    fn sizes_of_missing_packages_are_added_up() {
         let text = "Reading package lists...\n'http://x/a.deb' a_1_amd64.deb 100 SHA256:ab\n'http://x/b.deb' b_1_all.deb 20 \n";
         assert_eq!(sizes(text), 120);
         assert_eq!(sizes("0 upgraded, 0 newly installed"), 0);
     }
 
     #[test]
-    fn lists_are_signed_and_of_the_suites_asked_for() {
+    fn lists_are_signed_and_of_the_requested_suites() {
         let text = sources("http://a.example/debian", GUEST_SUITES);
         assert_eq!(text.lines().count(), 2);
         assert!(text.lines().all(|line| line.contains("signed-by=")), "{text}");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_this_machine_is_used_for_the_host_only() {
+    fn only_the_host_uses_the_state_of_this_machine() {
         let folder = Path::new("/c/apt");
         assert!(configure(&System::Empty(folder), Path::new("/c/debs")).contains("Dir::State::status"));
         assert!(!configure(&System::Host(folder), Path::new("/c/debs")).contains("Dir::State::status"));

@@ -1,7 +1,7 @@
-//! Makes the image that a machine boots: kernel and initramfs, from Debian's packages and the scripts in lab/.
+//! Builds the image that a machine boots: kernel and initramfs, from Debian's packages and the scripts in lab/.
 //!
-//! Three parts are kept apart, each under a name made from all that it depends on: the kernel, the initramfs of the
-//! tools, and that with the scripts. So a changed script costs no download, and checkouts do not disturb each other.
+//! The cache keeps three parts separately: the kernel, the initramfs of the tools, and that initramfs with the scripts. The name of
+//! each contains a hash of its inputs. A changed script therefore needs no download, and checkouts do not affect each other.
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -18,35 +18,35 @@ use super::recipe::Recipe;
 use super::{host, kernel, modules, programs, prune, vmlinux};
 use crate::workspace::Workspace;
 
-/// Raised when the same recipe gives another image.
+/// Increased when the same recipe gives another image.
 const REVISION: &str = "1";
 
-/// Files in lab/ that are not for the guest.
+/// Files in lab/ that are not copied to the guest.
 const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml", "module.toml", "debug.config"];
 
-/// What a machine boots.
+/// The files with which a machine boots.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) kernel: PathBuf,
     pub(super) initramfs: PathBuf,
-    /// For the kernel's command line.
+    /// Words of the kernel's command line.
     pub(super) parameters: Vec<String>,
     contents: Contents,
-    /// Where modules for its kernel are built, if that is not the stock one.
+    /// The folder for building modules, if the kernel is not the stock one.
     build_root: Option<PathBuf>,
 }
 
-/// What the tools' initramfs was made of; kept beside it.
+/// The inputs of the tools' initramfs, in a file next to it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Contents {
     kernel_version: String,
     kernel_release: String,
-    /// Files of the packages, with their versions.
+    /// Names of the packages' files, with their versions.
     packages: Vec<String>,
 }
 
 impl Image {
-    /// The same with another kernel: its file, the folder that modules for it are built in, and what it is.
+    /// Replaces the kernel: by this file and this version, with the folder for building modules.
     pub(super) fn with_kernel(mut self, file: PathBuf, build_root: PathBuf, kernel: kernel::Kernel) -> Self {
         self.kernel = file;
         self.build_root = Some(build_root);
@@ -55,12 +55,12 @@ impl Image {
         self
     }
 
-    /// Where modules for its kernel are built, if that is not the stock one.
+    /// Returns the folder for building modules, if the kernel is not the stock one.
     pub(super) fn own_build_root(&self) -> Option<&Path> {
         self.build_root.as_deref()
     }
 
-    /// The kernel that it boots.
+    /// Returns the kernel of the image.
     pub(super) fn kernel(&self) -> kernel::Kernel {
         kernel::Kernel {
             release: self.contents.kernel_release.clone(),
@@ -69,10 +69,10 @@ impl Image {
     }
 }
 
-/// The image for this tree, made if it is not there.
+/// Returns the image for this tree. Builds it if it is not in the cache.
 ///
 /// # Errors
-/// A package or a program of this machine cannot be had.
+/// A package or a program of this machine is not available.
 pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Image> {
     let folder = workspace.root.join("lab");
     let file = folder.join("lab.toml");
@@ -97,18 +97,15 @@ pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Ima
     archive.extend(with_scripts(scripts).archive()?);
     cache.folder("images")?;
     write_whole(&cache.path(&initramfs_name(&whole)), &archive)?;
-    let image = find(&cache, &recipe, &tools, &whole).context("the image is not where it was put")?;
+    let image = find(&cache, &recipe, &tools, &whole).context("the new image is not in the cache")?;
     let freed = prune::old(&cache, &lock, prune::now())?;
     if freed > 0 {
-        eprintln!(
-            "lab: removed {} from the cache that was not used for long",
-            indicatif::DecimalBytes(freed)
-        );
+        eprintln!("lab: removed {} of old files from the cache", indicatif::DecimalBytes(freed));
     }
     Ok(image)
 }
 
-/// The image, if all of it is there. It is in use from then on.
+/// Returns the image if all its parts are in the cache, and marks them as used.
 fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Image> {
     let contents = read(&cache.path(&contents(tools)))?;
     let kernel = cache.path(&kernel_file(&contents.kernel_version));
@@ -127,7 +124,7 @@ fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Imag
     Some(Image { kernel, initramfs, parameters, contents, build_root: None })
 }
 
-/// Whether the tools are there, and the kernel that they were made with.
+/// Returns whether the cache has the tools and their kernel.
 fn has_tools(cache: &Cache, tools: &str) -> bool {
     read(&cache.path(&contents(tools))).is_some_and(|contents| {
         cache.path(&archive(tools)).exists() && cache.path(&kernel_file(&contents.kernel_version)).exists()
@@ -138,7 +135,7 @@ fn read(contents: &Path) -> Option<Contents> {
     serde_json::from_slice(&std::fs::read(contents).ok()?).ok()
 }
 
-/// The packages that the tools in the cache were made of: the names of their files, without the ending.
+/// Returns the packages of all tools in the cache: the names of their files, without the extension.
 pub(super) fn packages(cache: &Cache) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(cache.path("tools")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| read(&entry.path())).flat_map(|contents| contents.packages).collect()
@@ -164,7 +161,7 @@ fn kernel_folder(version: &str) -> String {
     format!("kernels/{version}")
 }
 
-/// Fetches the packages and makes the kernel and the tools' initramfs.
+/// Fetches the packages, and builds the kernel and the tools' initramfs.
 fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: &str) -> Result<()> {
     let apt = Apt::guest(cache)?;
     apt.update("package lists")?;
@@ -188,7 +185,7 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     vmlinux::extract(&image, &scratch, &unpacked).with_context(|| format!("package {binary}"))?;
     let length = std::fs::metadata(&unpacked)?.len();
     let place = cache.path(&kernel_file(&kernel.version));
-    std::fs::create_dir_all(place.parent().context("the kernel lies in a folder")?)?;
+    std::fs::create_dir_all(place.parent().context("the kernel has a parent folder")?)?;
     std::fs::rename(&unpacked, &place)?;
     step.done(&format!("{} {}, {}", kernel.version, kernel.release, indicatif::DecimalBytes(length)));
 
@@ -208,18 +205,18 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
         kernel_release: kernel.release,
         packages: names.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect(),
     };
-    // Last: where this is, the rest is.
+    // Written last: if this file exists, all other parts exist.
     write_whole(&cache.path(&contents(tools)), &serde_json::to_vec_pretty(&contents_of)?)?;
     cache.scratch(lock)?;
     Ok(())
 }
 
-/// The guest's scripts: names and contents, in order.
+/// Returns the names and contents of the guest's scripts, in order.
 fn scripts(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let mut scripts = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let entry = entry?;
-        let name = entry.file_name().into_string().ok().context("a name in lab/ is no text")?;
+        let name = entry.file_name().into_string().ok().context("a file name in lab/ is not valid UTF-8")?;
         if entry.file_type()?.is_file() && !NOT_SCRIPTS.contains(&name.as_str()) {
             scripts.push((name, std::fs::read(entry.path())?));
         }
@@ -228,7 +225,7 @@ fn scripts(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(scripts)
 }
 
-/// An archive of the scripts, to be unpacked over that of the tools.
+/// Returns an archive of the scripts. The kernel unpacks it over that of the tools.
 fn with_scripts(scripts: Vec<(String, Vec<u8>)>) -> Tree {
     let mut tree = Tree::default();
     for (name, content) in scripts {

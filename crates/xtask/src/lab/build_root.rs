@@ -1,8 +1,8 @@
-//! The folder in which kernel modules are built: Debian's compilers and the kernel's headers, unpacked, with the metadata
-//! that Rust modules are compiled against. This machine's own compilers are not used, so nothing of it matters.
+//! The folder for building kernel modules: Debian's compilers and the kernel's headers, with the metadata against which Rust modules
+//! are compiled. The compilers of this machine are not used, so its configuration does not matter.
 //!
-//! Commands run in it by way of a mount namespace of their own. Its packages lie in the cache and are shared between
-//! checkouts; what a command writes goes to folders that are bound in, or is gone with the namespace.
+//! Each command runs in its own mount namespace, on these packages. They are in the cache, and all checkouts share
+//! them. A command writes to bind-mounted folders, or to a tmpfs that disappears with the namespace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,11 +19,11 @@ use super::{prune, rust_metadata};
 use crate::tools::is_root;
 use crate::workspace::Workspace;
 
-/// Raised when the same recipe gives another folder.
+/// Increased when the same recipe gives another folder.
 const REVISION: &str = "1";
 
-/// Makes a root of its own: the packages' `/usr` and `/etc`, this machine's `/dev` and `/proc`, and the folders named on
-/// the command line, at their own paths. Words: the folder of the packages, how many folders are bound, these, the command.
+/// A script that creates a root: the packages' `/usr` and `/etc`, this machine's `/dev` and `/proc`, and the folders on the command line at
+/// their own paths. Arguments: the folder of the packages, the number of bind-mounted folders, these folders, the command.
 const ENTER: &str = r#"set -eu
 packages=$1 count=$2; shift 2
 root=$packages/mnt
@@ -40,10 +40,10 @@ done
 exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/usr/sbin LC_ALL=C HOME=/tmp "$@"
 "#;
 
-/// Where that lies in the folder.
+/// The name of that script in the folder.
 const SCRIPT: &str = "enter";
 
-/// Which packages the folder is made of: lab/module.toml.
+/// The packages of the folder, from lab/module.toml.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Recipe {
@@ -51,7 +51,7 @@ pub(super) struct Recipe {
     pub(super) metadata: Vec<String>,
 }
 
-/// A folder in which modules for one kernel can be built.
+/// A folder for building modules of one kernel.
 #[derive(Debug)]
 pub(super) struct BuildRoot {
     pub(super) folder: PathBuf,
@@ -59,10 +59,10 @@ pub(super) struct BuildRoot {
 }
 
 impl BuildRoot {
-    /// The folder for the kernel of an image, made if it is not there.
+    /// Returns the folder for the kernel of an image. Builds it if it is not in the cache.
     ///
     /// # Errors
-    /// A package cannot be had, or what was built does not fit the kernel.
+    /// A package is not available, or the built metadata does not match the kernel.
     pub(super) fn provide(workspace: &Workspace, image: &Image) -> Result<Self> {
         if let Some(folder) = image.own_build_root() {
             return Ok(Self { folder: folder.to_owned(), kernel: image.kernel() });
@@ -70,7 +70,8 @@ impl BuildRoot {
         let file = workspace.root.join("lab/module.toml");
         let text =
             std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let recipe: Recipe = toml::from_str(&text).with_context(|| format!("{} is wrong", file.display()))?;
+        let recipe: Recipe =
+            toml::from_str(&text).with_context(|| format!("{} is invalid", file.display()))?;
         let kernel = image.kernel();
         let cache = Cache::open()?;
         let name = key(&[REVISION.as_bytes(), text.as_bytes(), kernel.version.as_bytes()]);
@@ -85,26 +86,26 @@ impl BuildRoot {
         Ok(Self { folder, kernel })
     }
 
-    /// Where the headers lie, for a command that runs in the folder.
+    /// Returns the path of the headers, as seen by a command that runs in the folder.
     pub(super) fn headers(&self) -> String {
         headers(&self.kernel)
     }
 
-    /// A command that runs in the folder, with `bound` at the same paths.
+    /// Returns a command that runs in the folder, with the folders `bound` at their own paths.
     ///
     /// # Errors
-    /// It cannot be told whether this is root.
+    /// The user id of this process cannot be determined.
     pub(super) fn command(&self, bound: &[&Path], words: &[&str]) -> Result<Command> {
         command(&self.folder, bound, words)
     }
 }
 
-/// Where a kernel's headers lie in the folder.
+/// Returns the path of a kernel's headers in the folder.
 pub(super) fn headers(kernel: &Kernel) -> String {
     format!("/usr/src/linux-headers-{}", kernel.release)
 }
 
-/// A command that has `packages` as its root. It ends with this process, however that ends.
+/// Returns a command with `packages` as its root. It is killed when this process ends for any reason.
 pub(super) fn command(packages: &Path, bound: &[&Path], words: &[&str]) -> Result<Command> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child"]);
@@ -112,7 +113,7 @@ pub(super) fn command(packages: &Path, bound: &[&Path], words: &[&str]) -> Resul
         command.args(["--user", "--map-root-user"]);
     }
     if !is_mount_point(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
-        // In a root made by chroot alone there is no mount at / whose propagation could be ended, as unshare would.
+        // A root that was created by chroot alone has no mount at /, so unshare could not change its propagation.
         command.args(["--propagation", "unchanged"]);
     }
     command.args(["--", "sh"]).arg(packages.join(SCRIPT)).arg(packages);
@@ -121,7 +122,7 @@ pub(super) fn command(packages: &Path, bound: &[&Path], words: &[&str]) -> Resul
     Ok(command)
 }
 
-/// Whether something is mounted at /, by the text of /proc/self/mountinfo (proc(5): the fifth field).
+/// Returns whether / is a mount point, from the text of /proc/self/mountinfo (proc(5): the fifth field).
 fn is_mount_point(mounts: &str) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(4) == Some("/"))
 }
@@ -142,16 +143,16 @@ fn make(cache: &Cache, lock: &Lock, recipe: &Recipe, kernel: &Kernel, place: &Pa
     let root = scratch.join("root");
     unpack("unpack for modules", &root, build.iter().chain(headers))?;
     rust_metadata::place(&source_root, &root, kernel)?;
-    std::fs::create_dir_all(place.parent().context("it lies in a folder")?)?;
+    std::fs::create_dir_all(place.parent().context("the folder has a parent")?)?;
     std::fs::rename(&root, place).with_context(|| format!("cannot rename {}", root.display()))?;
     cache.scratch(lock)?;
     Ok(())
 }
 
-/// Unpacks what a kernel is compiled with, and its source, which stays an archive.
+/// Unpacks the compilers of a kernel, and its source, which stays an archive.
 ///
 /// # Errors
-/// A package cannot be had.
+/// A package is not available.
 pub(super) fn unpack_source(
     cache: &Cache,
     _held: &Lock,
@@ -170,8 +171,8 @@ fn words(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
-/// Unpacks packages; what their scripts would do is not done, but for the one link that the kernel's Makefiles need. Then
-/// commands can run there.
+/// Unpacks packages without running their scripts, except for the one link that the kernel's Makefiles need. Commands can then run
+/// in the folder.
 fn unpack<'p>(name: &str, root: &Path, packages: impl Iterator<Item = &'p PathBuf>) -> Result<()> {
     let step = Step::begin(name);
     let mut count = 0;
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_bound_to_this_process() {
+    fn the_command_is_killed_with_this_process() {
         let command = command(Path::new("/p"), &[Path::new("/a b")], &["make", "x"]).unwrap();
         let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap()).collect();
         assert_eq!(words[..3], ["--pdeathsig", "KILL", "--"]);

@@ -1,8 +1,8 @@
-//! Where the lab keeps what it fetched and made. One cache serves every checkout and every run.
+//! The cache of downloads and build results. All checkouts and all runs share it.
 //!
 //! # Invariants
 //! 1. Only the holder of the lock writes.
-//! 2. What has its final name is complete: it was made under another name, then renamed.
+//! 2. A file with its final name is complete: it was created under another name, then renamed.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ pub(super) struct Lock {
 }
 
 impl Cache {
-    /// `$XDG_CACHE_HOME/pronto-lab`, or the same under `~/.cache`.
+    /// Opens `$XDG_CACHE_HOME/pronto-lab`, or `~/.cache/pronto-lab`.
     ///
     /// # Errors
-    /// Neither variable is set, or the folder cannot be made.
+    /// Neither variable is set, or the folder cannot be created.
     pub(super) fn open() -> Result<Self> {
         let variable =
             |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -42,14 +42,14 @@ impl Cache {
         self.folder.join(name)
     }
 
-    /// A folder of the cache, made if it is not there.
+    /// Returns a folder of the cache. Creates it if necessary.
     pub(super) fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.path(name);
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(folder)
     }
 
-    /// A folder with a lock and unfinished work of its own, for what takes so long that others should not wait for it.
+    /// Returns a folder with its own lock and scratch folder, for work that takes long, so that other processes need not wait for it.
     pub(super) fn part(&self, name: &str) -> Result<Self> {
         Ok(Self { folder: self.folder(name)? })
     }
@@ -71,7 +71,7 @@ impl Cache {
         Ok(Lock { _file: held })
     }
 
-    /// An empty folder for unfinished work. What a killed process left there is removed.
+    /// Returns an empty folder for unfinished work. Removes what a killed process left there.
     pub(super) fn scratch(&self, _held: &Lock) -> Result<PathBuf> {
         let folder = self.path("scratch");
         if folder.exists() {
@@ -81,19 +81,19 @@ impl Cache {
     }
 }
 
-/// Writes a file under another name, then gives it its own.
+/// Writes a file under another name, then renames it.
 pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> Result<()> {
     let part = file.with_extension("part");
     std::fs::write(&part, bytes).with_context(|| format!("cannot write {}", part.display()))?;
     std::fs::rename(&part, file).with_context(|| format!("cannot rename {}", part.display()))
 }
 
-/// Says that this part of the cache is in use, at this time. If the cache is somebody else's, it is theirs to say.
+/// Records the time of the last use of this part of the cache. Fails silently if the cache belongs to another user.
 pub(super) fn used(path: &Path, now: SystemTime) {
     let _ = File::open(path).and_then(|file| file.set_modified(now));
 }
 
-/// Bytes in a file, or in a folder and the folders in it. What vanishes meanwhile counts nothing.
+/// Returns the bytes in a file, or in a folder and the folders in it. Files that disappear meanwhile are not counted.
 pub(super) fn size_of(path: &Path) -> u64 {
     match path.symlink_metadata() {
         Ok(data) if data.is_dir() => {
@@ -105,11 +105,11 @@ pub(super) fn size_of(path: &Path) -> u64 {
     }
 }
 
-/// A name for what is made from these pieces of text (FNV-1a, 64 bits): the same in every version of the compiler.
+/// Returns a name for content that is built from these pieces (FNV-1a, 64 bits), independent of the compiler's version.
 pub(super) fn key(pieces: &[&[u8]]) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for piece in pieces {
-        // The length keeps pieces apart.
+        // The length separates the pieces.
         let length = u64::try_from(piece.len()).expect("usize fits").to_le_bytes();
         for byte in length.iter().chain(*piece) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -122,7 +122,7 @@ pub(super) fn key(pieces: &[&[u8]]) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// An empty cache for a test of this name.
+    /// Returns an empty cache for the test `name`.
     pub(in crate::lab) fn scratch_cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("pronto-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -131,7 +131,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn keys_differ_by_text_and_by_cut() {
+    fn keys_differ_by_text_and_by_boundaries() {
         assert_eq!(key(&[b"ab", b"c"]), key(&[b"ab", b"c"]));
         assert_ne!(key(&[b"ab", b"c"]), key(&[b"a", b"bc"]));
         assert_ne!(key(&[b"ab"]), key(&[b"ba"]));

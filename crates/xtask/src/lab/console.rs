@@ -1,20 +1,20 @@
-//! Reads the guest's console: keeps its last lines, and notices when the kernel gives up.
+//! Reads the guest's console: keeps its last lines, and detects that the kernel failed.
 
 use std::collections::VecDeque;
 
-/// How many lines are kept: an oops with its registers and stack takes about 80.
+/// Number of lines that are kept. An oops with its registers and stack takes about 80.
 const KEPT_LINES: usize = 1_000;
 
-/// How many lines before the first sign of trouble are shown with it.
+/// Number of lines before the first error that are shown with it.
 const LEAD: usize = 10;
 
-/// How many lines are shown when there is no such sign: enough for the trace that a guest writes when its time is up.
+/// Number of lines that are shown without an error. It suffices for the trace that a guest writes after a time-out.
 const TAIL: usize = 200;
 
-/// How the last word of a kernel begins.
+/// Beginning of the last message of a kernel.
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// How lines begin that mean that the kernel is broken, and what they mean.
+/// Beginnings of lines that mean that the kernel is broken, and their meanings.
 const SIGNS: &[(&str, &str)] = &[
     (PANIC, "kernel panic"),
     ("BUG: workqueue lockup", "hung work queue"),
@@ -36,10 +36,10 @@ const SIGNS: &[(&str, &str)] = &[
     ("INFO: task ", "hung task"),
 ];
 
-/// What a line of a hung task holds besides its beginning; other `INFO: task` lines are harmless.
+/// Text in the line about a hung task. Other `INFO: task` lines are harmless.
 const HUNG: &str = "blocked for more than";
 
-/// What the console has said so far.
+/// The output of the console so far.
 #[derive(Debug, Default)]
 pub(super) struct Console {
     lines: VecDeque<String>,
@@ -49,18 +49,18 @@ pub(super) struct Console {
 #[derive(Debug)]
 struct Trouble {
     kind: &'static str,
-    /// What the kernel wrote.
+    /// The line of the kernel.
     line: String,
-    /// Lines since then, that one included.
+    /// Number of lines since then, including that line.
     since: usize,
 }
 
 impl Console {
-    /// Takes the next line; returns whether it is the first sign of trouble.
+    /// Adds the next line. Returns whether it is the first error.
     pub(super) fn take(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         if self.lines.len() == KEPT_LINES && self.trouble.is_some() {
-            // The beginning of a trace says more than its end.
+            // The beginning of a trace is more useful than its end.
             return false;
         }
         if self.lines.len() == KEPT_LINES {
@@ -76,20 +76,20 @@ impl Console {
         self.trouble.is_some()
     }
 
-    /// What broke the kernel, in one line.
+    /// Returns the reason for the kernel's failure, in one line.
     pub(super) fn verdict(&self) -> Option<String> {
         let Trouble { kind, line, .. } = self.trouble.as_ref()?;
         Some(format!("{kind}: {}", line.strip_prefix(PANIC).unwrap_or(line)))
     }
 
-    /// The lines to show to somebody who asks why: from shortly before the trouble on, or the last ones.
+    /// Returns the lines to show to a user: from shortly before the error on, or the last ones.
     pub(super) fn trace(&self) -> impl Iterator<Item = &str> {
         let wanted = self.trouble.as_ref().map_or(TAIL, |trouble| trouble.since + LEAD);
         self.lines.iter().skip(self.lines.len().saturating_sub(wanted)).map(String::as_str)
     }
 }
 
-/// A line without the time that the kernel puts in front: `[    4.123456] text`, or `[    4.123456][    T1] text`.
+/// Returns a line without the time that the kernel puts before it: `[ 4.123456] text`, or `[ 4.123456][ T1] text`.
 fn message(line: &str) -> &str {
     let mut text = line;
     while let Some((_, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_named_and_its_trace_kept() {
+    fn a_panic_is_reported_and_its_trace_is_kept() {
         let console = console(
             "[    4.1] sysrq: Trigger a crash\r\n[    4.2] Kernel panic - not syncing: sysrq triggered crash\r\n\
              [    4.3] CPU: 0 PID: 1 Comm: init\r\n[    4.4]  <TASK>\r\n",
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sign_counts() {
+    fn the_first_error_counts() {
         let console = console(
             "[    1.0] BUG: kernel NULL pointer dereference, address: 0000000000000000\n\
              [    1.1] Oops: Oops: 0002 [#1] SMP\n[    1.2] Kernel panic - not syncing: Fatal exception\n",
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hung_task_is_trouble_and_other_news_are_not() {
+    fn a_hung_task_is_an_error_and_other_messages_are_not() {
         let hung = console("[   70.0][   T31] INFO: task cat:99 blocked for more than 60 seconds.\n");
         assert!(hung.verdict().unwrap().starts_with("hung task: "));
         let well = console("[    0.1] DEBUG: BUG: no\n[    0.2] rxe0: added eth0\nINFO: task done\n");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_debugging_kernel_says_is_trouble_too() {
+    fn reports_of_a_debugging_kernel_are_errors() {
         let order = console("[    5.1][  T99] WARNING: possible circular locking dependency detected\n");
         assert!(order.verdict().unwrap().starts_with("lock order: WARNING: possible circular"));
         let sleep =
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_the_trace_stays() {
+    fn kept_lines_are_bounded_and_include_the_trace() {
         let mut console = Console::default();
         for number in 0..3 * KEPT_LINES {
             console.take(&format!("line {number}"));

@@ -1,13 +1,13 @@
 //! Writes an initramfs: a cpio archive of the "newc" kind (Documentation/driver-api/early-userspace/buffer-format.rst).
 //!
-//! Every file belongs to root and has no time, so the same content gives the same bytes.
+//! Every file belongs to root and has the time 0, so equal contents give equal bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What an initramfs holds, by path without the leading slash.
+/// The content of an initramfs, by path without the leading slash.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     entries: BTreeMap<String, Entry>,
@@ -58,7 +58,7 @@ impl Tree {
         self.entries.contains_key(path)
     }
 
-    /// Adds an entry and the folders above it. What is there stays.
+    /// Adds an entry and its parent folders. Keeps existing entries.
     fn add(&mut self, path: &str, entry: Entry) {
         let mut at = 0;
         while let Some(slash) = path[at..].find('/') {
@@ -68,10 +68,10 @@ impl Tree {
         self.entries.entry(path.to_owned()).or_insert(entry);
     }
 
-    /// The archive. Archives may be put one after another; the kernel unpacks them in that order.
+    /// Returns the archive. Archives can be concatenated; the kernel unpacks them in order.
     ///
     /// # Errors
-    /// An entry is longer than the format can say (4 GiB).
+    /// An entry is longer than the format permits (4 GiB).
     pub(super) fn archive(&self) -> Result<Vec<u8>> {
         let mut archive = Vec::new();
         for (number, (path, entry)) in (1..).zip(&self.entries) {
@@ -87,7 +87,7 @@ impl Tree {
         Ok(archive)
     }
 
-    /// Reads a file of the host into the tree, with its right to be run.
+    /// Adds a file of the host to the tree, and keeps its executable bit.
     pub(super) fn copy(&mut self, from: &Path, path: &str) -> Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
         let context = || format!("cannot read {}", from.display());
@@ -111,8 +111,8 @@ fn record(
 ) -> Result<()> {
     let length = u32::try_from(content.len()).with_context(|| format!("{path} is too long"))?;
     let name = u32::try_from(path.len() + 1).with_context(|| format!("{path} is too long"))?;
-    // Magic, then: inode, mode, uid, gid, links, time, size, device of the file (2), device that it is (2), length of
-    // the name, check sum.
+    // After the magic number: inode, mode, uid, gid, links, time, size, device that contains the file (2), device that the file is (2),
+    // length of the name, check sum.
     let fields = [number, mode, 0, 0, 1, 0, length, 0, 0, device.0, device.1, name, 0];
     archive.extend_from_slice(b"070701");
     for field in fields {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_come_before_what_is_in_them() {
+    fn folders_come_before_their_content() {
         let mut tree = Tree::default();
         tree.file("a/b/c", b"xyz".to_vec());
         assert_eq!(tree.entries.keys().collect::<Vec<_>>(), ["a", "a/b", "a/b/c"]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_as_the_format_says() {
+    fn a_record_matches_the_format() {
         let mut tree = Tree::default();
         tree.program("run", b"12345".to_vec());
         let archive = tree.archive().unwrap();

@@ -1,5 +1,5 @@
-//! A kernel of our own that checks itself: of the same source as the stock one, small, with everything built in. It is
-//! built on demand only, and kept with the folder that modules for it are built in.
+//! A kernel with debugging checks, built from the source of the stock kernel: small, with all
+//! drivers built in. It is built on demand, and kept with the folder for building its modules.
 
 use std::path::{Path, PathBuf};
 
@@ -13,19 +13,19 @@ use super::progress::Step;
 use super::prune;
 use crate::workspace::Workspace;
 
-/// Raised when the same recipe gives another kernel.
+/// Increased when the same recipe gives another kernel.
 const REVISION: &str = "1";
 
-/// Where in the cache it is built; the rest of the cache can be used meanwhile.
+/// The folder of the cache in which it is built. The rest of the cache can be used meanwhile.
 const UNFINISHED: &str = "debug-build";
 
-/// What is set in it, in lab/.
+/// The file of its settings, in lab/.
 const SETTINGS: &str = "debug.config";
 
-/// What its release ends with.
+/// The end of its release name.
 const ENDING: &str = "-pronto-debug";
 
-/// Sources that no setting of ours asks for; unpacking them takes longer than all the rest.
+/// Sources that none of our settings needs; unpacking them would take longer than unpacking all others.
 const LEFT_PACKED: &[&str] = &[
     "*/Documentation/*.rst",
     "*/sound/*.c",
@@ -37,17 +37,17 @@ const LEFT_PACKED: &[&str] = &[
     "*/drivers/staging/*.c",
 ];
 
-/// A kernel, and where modules for it are built.
+/// A kernel, and the folder for building its modules.
 #[derive(Debug)]
 struct Files {
     folder: PathBuf,
     kernel: Kernel,
 }
 
-/// The image with this kernel in place of the stock one; the kernel is built if it is not there.
+/// Returns the image with this kernel instead of the stock one. Builds the kernel if it is not in the cache.
 ///
 /// # Errors
-/// A package cannot be had, or the kernel does not build.
+/// A package is not available, or the kernel does not build.
 pub(super) fn provide(workspace: &Workspace, image: Image) -> Result<Image> {
     let files = files(workspace, &image.kernel())?;
     Ok(image.with_kernel(files.folder.join("vmlinux"), files.folder.join("root"), files.kernel))
@@ -59,7 +59,7 @@ fn files(workspace: &Workspace, stock: &Kernel) -> Result<Files> {
         std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     };
     let (settings, recipe_text) = (read(SETTINGS)?, read("module.toml")?);
-    let recipe: Recipe = toml::from_str(&recipe_text).context("lab/module.toml is wrong")?;
+    let recipe: Recipe = toml::from_str(&recipe_text).context("lab/module.toml is invalid")?;
     let upstream = stock.version.split('-').next().unwrap_or(&stock.version);
     let kernel = Kernel { release: format!("{upstream}{ENDING}"), version: stock.version.clone() };
     let cache = Cache::open()?;
@@ -95,7 +95,7 @@ fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Pa
     let step = Step::begin("kernel's configuration");
     let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, usize::from));
     let local = format!("LOCALVERSION={ENDING}");
-    // It may take an hour: whatever else this machine does goes first.
+    // The build may take an hour, so it has the lowest priority.
     let make = ["nice", "-n", "19", "make", "-s", "-C", &source, &local, &jobs];
     run(&step, &[&make[..], &["tinyconfig"]].concat())?;
     let file = root.join(source.trim_start_matches('/')).join(".config");
@@ -114,8 +114,8 @@ fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Pa
     run(&step, &[&make[..], &["vmlinux", "modules"]].concat())?;
     let vmlinux = scratch.join("vmlinux");
     let built = file.with_file_name("vmlinux");
-    std::fs::copy(&built, &vmlinux).context("the build made no kernel")?;
-    // What is left is what modules are compiled against.
+    std::fs::copy(&built, &vmlinux).context("the build did not produce a kernel")?;
+    // The remaining files are those against which modules are compiled.
     let objects = [
         "find",
         &source,
@@ -139,16 +139,16 @@ fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Pa
     std::fs::create_dir_all(&whole)?;
     std::fs::rename(vmlinux, whole.join("vmlinux"))?;
     std::fs::rename(root, whole.join("root"))?;
-    std::fs::create_dir_all(place.parent().context("it lies in a folder")?)?;
+    std::fs::create_dir_all(place.parent().context("the folder has a parent")?)?;
     std::fs::rename(&whole, place).with_context(|| format!("cannot rename {}", whole.display()))
 }
 
-/// The settings of a text, without comments.
+/// Returns the settings of a text, without comments.
 fn settings_of(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"))
 }
 
-/// What was asked for and is not so.
+/// Returns the settings that were requested and are not in effect.
 fn refused<'t>(wanted: &'t str, configuration: &str) -> Vec<&'t str> {
     settings_of(wanted).filter(|setting| !configuration.lines().any(|line| line == *setting)).collect()
 }
@@ -173,6 +173,6 @@ mod tests {
         let mut sorted = settings.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        assert_eq!(sorted.len(), settings.len(), "a setting stands there twice");
+        assert_eq!(sorted.len(), settings.len(), "a setting occurs twice");
     }
 }

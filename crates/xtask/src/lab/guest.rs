@@ -1,28 +1,28 @@
-//! What the host and the guest's first process (lab/init) say to each other over the control port.
+//! The protocol between the host and the guest's first process (lab/init) on the control port.
 //!
-//! The host sends fields that each end with a zero byte: how many folders are shared, for each its mode (`ro,...` or
-//! `rw`) and its path; the folder to start in; how many variables, each as `NAME=value`; how many words, the words. When
-//! the time is up it sends [`TRACE`]. The guest answers with lines.
+//! The host sends fields that each end with a zero byte: the number of shared folders, and for each its mode (`ro,...` or `rw`) and
+//! its path; the folder in which the command starts; the number of variables, and each as `NAME=value`; the number of words of the
+//! command, and the words. After a time-out it sends [`TRACE`]. The guest replies with lines.
 
 use std::path::{Path, PathBuf};
 
-/// Asks the guest to write to the console what runs and where it waits.
+/// The request to write to the console which programs run and where they wait.
 pub(super) const TRACE: &[u8] = b"trace\0";
 
-/// What the guest shall do.
+/// A command for the guest.
 #[derive(Debug, Default)]
 pub(super) struct Request {
-    /// Folders of the host, in the order in which they are mounted, at the same paths.
+    /// Folders of the host, in the order in which they are mounted, at their own paths.
     pub(super) shares: Vec<Share>,
-    /// Where the command starts.
+    /// The folder in which the command starts.
     pub(super) folder: PathBuf,
-    /// `NAME=value`.
+    /// Environment variables, `NAME=value`.
     pub(super) variables: Vec<String>,
-    /// The program and its words.
+    /// The program and its arguments.
     pub(super) words: Vec<String>,
 }
 
-/// A folder of the host that the guest sees.
+/// A folder of the host that the guest can access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) folder: PathBuf,
@@ -35,14 +35,14 @@ pub(super) enum Access {
     Write,
 }
 
-/// What the guest says.
+/// A message of the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The command starts; the guest's clock, in seconds since it booted.
+    /// The command starts. Contains the guest's clock, in seconds since it booted.
     Started(String),
     /// The command ended with this code.
     Exited(u8),
-    /// The guest could not do what was asked.
+    /// The guest could not execute the request.
     Failed(String),
 }
 
@@ -69,7 +69,7 @@ impl Request {
 }
 
 impl Access {
-    /// How the guest mounts it. What nobody writes to may be kept in the guest's memory.
+    /// Returns the mount options. A read-only folder may be cached in the guest's memory.
     fn options(self) -> &'static str {
         match self {
             Self::Read => "ro,cache=loose",
@@ -79,7 +79,7 @@ impl Access {
 }
 
 impl Report {
-    /// Understands a line; other lines are none.
+    /// Parses a line. Returns `None` for other lines.
     pub(super) fn read(line: &str) -> Option<Self> {
         match line.split_once(' ')? {
             ("started", uptime) => Some(Self::Started(uptime.to_owned())),
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_sent_as_they_are() {
+    fn words_are_sent_unchanged() {
         let share = Share { folder: "/a b".into(), access: Access::Write };
         let words = ["sh", "-c", "echo \"x\ny\"", ""].map(str::to_owned).to_vec();
         let request = Request { shares: vec![share], folder: "/a b".into(), variables: Vec::new(), words };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_guest_are_understood() {
+    fn lines_of_the_guest_are_parsed() {
         assert_eq!(Report::read("exit 3"), Some(Report::Exited(3)));
         assert_eq!(Report::read("started 4.20"), Some(Report::Started("4.20".to_owned())));
         assert_eq!(Report::read("exit 300"), None);

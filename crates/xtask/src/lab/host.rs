@@ -1,4 +1,4 @@
-//! Programs that the lab needs on this machine: QEMU and what makes the image.
+//! Programs that the lab needs on this machine: QEMU, and the programs that build the image.
 
 use std::process::{Command, Stdio};
 
@@ -8,12 +8,12 @@ use super::apt::{Apt, backports};
 use super::cache::{Cache, Lock};
 use crate::tools::{find, is_root};
 
-/// What runs the machine.
+/// The program that runs the machine.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
-/// A program, and Debian's package of it.
+/// A program, and the Debian package that contains it.
 const BUILDERS: &[(&str, &str)] = &[
     ("dpkg-deb", "dpkg"),
     ("depmod", "kmod"),
@@ -24,15 +24,15 @@ const BUILDERS: &[(&str, &str)] = &[
     ("zstd", "zstd"),
 ];
 
-/// Whether everything is there that a machine needs to run.
+/// Returns whether the programs for running a machine are installed.
 pub(super) fn can_run() -> bool {
     find(QEMU).is_some() && find("setpriv").is_some()
 }
 
-/// Why the lab can neither run here as things are, nor install what it lacks.
+/// Returns the reason if the lab cannot run here and cannot install the missing programs.
 pub(crate) fn unavailable() -> Option<String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Some("the lab's machine is made for Linux on x86-64".to_owned());
+        return Some("the lab's machine needs Linux on x86-64".to_owned());
     }
     let packages = missing(|program| find(program).is_some());
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -43,21 +43,21 @@ fn lacking(packages: &[String], is_debian: bool, is_root: bool) -> Option<String
     let why = match (is_debian, is_root) {
         _ if packages.is_empty() => return None,
         (true, true) => return None,
-        (true, false) => "`cargo xtask lab build` says how to install them",
+        (true, false) => "`cargo xtask lab build` prints the command that installs them",
         (false, _) => "install them (these are Debian's names)",
     };
     Some(format!("missing packages: {}; {why}", packages.join(" ")))
 }
 
-/// Whether this is a machine of continuous integration, where nothing may be left out.
+/// Returns whether this is a machine of continuous integration, on which no test may be skipped.
 pub(crate) fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }
 
-/// Installs what is missing, when that is possible without asking anybody. QEMU comes from backports.
+/// Installs the missing programs, if that is possible without a password. QEMU comes from backports.
 ///
 /// # Errors
-/// Something is missing and this user may not install it (the error names the one command to run), or installing failed.
+/// A program is missing and this user may not install it (the error contains the command to run), or the installation failed.
 pub(super) fn provide(cache: &Cache, _held: &Lock) -> Result<()> {
     let packages = missing(|program| find(program).is_some());
     if packages.is_empty() {
@@ -77,7 +77,7 @@ pub(super) fn provide(cache: &Cache, _held: &Lock) -> Result<()> {
     apt.update("lists for this machine")?;
     eprintln!("lab: installing {}", packages.join(" "));
     let mut install: Command = apt.command("apt-get");
-    // stdout is for what the lab runs.
+    // stdout is reserved for the output of the command in the lab.
     let status =
         install.args(options).args(&packages).stdin(Stdio::null()).stdout(std::io::stderr()).status()?;
     if !status.success() || !missing(|program| find(program).is_some()).is_empty() {
@@ -86,7 +86,7 @@ pub(super) fn provide(cache: &Cache, _held: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// The packages of what `present` does not find, each once.
+/// Returns the packages of the programs that `present` does not find, without duplicates.
 fn missing(present: impl Fn(&str) -> bool) -> Vec<String> {
     let needed = BUILDERS.iter().copied().chain([(QEMU, QEMU_PACKAGE)]);
     let mut packages: Vec<_> =
@@ -95,7 +95,7 @@ fn missing(present: impl Fn(&str) -> bool) -> Vec<String> {
     packages
 }
 
-/// The name of this release, if /etc/os-release is Debian's.
+/// Returns the name of this release, if /etc/os-release is that of Debian.
 fn debian(release: &str) -> Option<&str> {
     let value = |key: &str| {
         release
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_is_installed_and_once() {
+    fn only_missing_packages_are_installed_once() {
         assert_eq!(missing(|program| !["objcopy", "readelf"].contains(&program)), ["binutils"]);
         assert_eq!(missing(|program| program != QEMU), [QEMU_PACKAGE]);
         assert!(missing(|_| true).is_empty());
     }
 
     #[test]
-    fn the_lab_is_left_out_only_where_nothing_can_be_installed() {
+    fn the_lab_is_skipped_only_if_nothing_can_be_installed() {
         let qemu = [QEMU_PACKAGE.to_owned()];
         assert_eq!(lacking(&[], false, false), None);
         assert_eq!(lacking(&qemu, true, true), None);

@@ -1,4 +1,4 @@
-//! Which of Debian's kernels the machine gets.
+//! The choice of the machine's kernel among those of Debian.
 
 use core::cmp::Ordering;
 
@@ -7,28 +7,28 @@ use anyhow::{Result, bail};
 use super::apt::Apt;
 use super::progress::output;
 
-/// Packages of stock kernels start with this, then comes the release.
+/// Beginning of the names of packages with a stock kernel. The release follows.
 const PREFIX: &str = "linux-binary-";
 
-/// Debian's kernel for 64-bit PCs; `cloud` and `rt` ones have another ending.
+/// Debian's kernel for 64-bit PCs. The kernels `cloud` and `rt` have another ending.
 const FLAVOUR: &str = "-amd64";
 
-/// A kernel that the archive, or the cache, has.
+/// A kernel that is in the archive or in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kernel {
-    /// What `uname -r` says: `7.2.12+deb13-amd64`.
+    /// The output of `uname -r`, such as `7.2.12+deb13-amd64`.
     pub(super) release: String,
-    /// Debian's version: `7.2.12-1~bpo13+1`.
+    /// Debian's version, such as `7.2.12-1~bpo13+1`.
     pub(super) version: String,
 }
 
 impl Kernel {
-    /// The packages of it that the lab uses: the kernel, its modules, the list of what is built in.
+    /// Returns its packages that the lab uses: the kernel, its modules, the list of built-in modules.
     pub(super) fn packages(&self) -> [String; 3] {
         [PREFIX, "linux-modules-", "linux-base-"].map(|start| format!("{start}{}", self.release))
     }
 
-    /// The packages of it that modules are built with: headers, those of all flavours, the build's tools, the source.
+    /// Returns its packages for building modules: headers, common headers, build tools, source.
     pub(super) fn build_packages(&self) -> [String; 4] {
         let general = self.release.strip_suffix(FLAVOUR).unwrap_or(&self.release);
         [
@@ -39,12 +39,12 @@ impl Kernel {
         ]
     }
 
-    /// Where the package of the source puts it; beside it lies the archive, `.tar.xz`.
+    /// Returns the path at which the package of the source puts it. The archive, with `.tar.xz`, is next to it.
     pub(super) fn source(&self) -> String {
         format!("/usr/src/linux-source-{}", self.series_name())
     }
 
-    /// The first two numbers of the version: `7.2`.
+    /// Returns the first two numbers of the version: `7.2`.
     pub(super) fn series_name(&self) -> String {
         let numbers: Vec<_> = series(&self.version).iter().map(u64::to_string).collect();
         numbers.join(".")
@@ -55,7 +55,7 @@ impl Kernel {
     }
 }
 
-/// The kernel of this version (Debian's, or upstream's), or the newest of its series.
+/// Returns the kernel of this version (Debian's, or upstream's), or the newest one of its series.
 ///
 /// # Errors
 /// Debian has no kernel of that series.
@@ -68,13 +68,13 @@ pub(super) fn choose(apt: &Apt, wanted: &str) -> Result<Kernel> {
     } else {
         output(apt.command("apt-cache").arg("madison").args(&names))?
     };
-    // With the debs in the cache it does not matter what the archive dropped.
+    // If the packages are in the cache, it does not matter that the archive dropped them.
     let mut kernels = kernels(&table);
     kernels.extend(cached(apt, wanted));
     match pick(&kernels, wanted) {
         Some(kernel) => {
             if kernel.version != wanted && kernel.upstream() != wanted {
-                eprintln!("lab: Debian has no kernel {wanted} any more; taking {}", kernel.version);
+                eprintln!("lab: Debian has no kernel {wanted} any more; using {}", kernel.version);
             }
             Ok(kernel.clone())
         }
@@ -86,7 +86,7 @@ pub(super) fn choose(apt: &Apt, wanted: &str) -> Result<Kernel> {
     }
 }
 
-/// A kernel of Debian's version `wanted`, if its packages were fetched before. `7.2.12-1~bpo13+1` is of the release
+/// Returns the kernel with Debian's version `wanted`, if its packages are in the cache. `7.2.12-1~bpo13+1` has the release
 /// `7.2.12+deb13-amd64`.
 fn cached(apt: &Apt, wanted: &str) -> Option<Kernel> {
     let (upstream, revision) = wanted.split_once('-')?;
@@ -95,7 +95,7 @@ fn cached(apt: &Apt, wanted: &str) -> Option<Kernel> {
     kernel.packages().iter().all(|package| apt.cached(package, wanted).is_some()).then_some(kernel)
 }
 
-/// The kernels of a table of `apt-cache madison`: lines `PACKAGE | VERSION | ORIGIN`.
+/// Parses the output of `apt-cache madison`: lines `PACKAGE | VERSION | ORIGIN`.
 fn kernels(table: &str) -> Vec<Kernel> {
     table
         .lines()
@@ -119,12 +119,12 @@ fn pick<'k>(kernels: &'k [Kernel], wanted: &str) -> Option<&'k Kernel> {
         .or_else(|| newest(&|kernel| series(&kernel.version) == series(wanted)))
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 fn series(version: &str) -> Vec<u64> {
     numbers(version).into_iter().take(2).collect()
 }
 
-/// Orders versions by their numbers; that is how Debian orders those of one kernel source.
+/// Compares versions by their numbers. This is Debian's order for versions of one kernel source.
 fn compare(a: &str, b: &str) -> Ordering {
     numbers(a).cmp(&numbers(b)).then_with(|| a.cmp(b))
 }
@@ -149,7 +149,7 @@ linux-binary-7.3.4+deb13-amd64 | 7.3.4-1~bpo13+2 | http://x trixie-backports/mai
     }
 
     #[test]
-    fn only_stock_kernels_are_chosen_from() {
+    fn only_stock_kernels_are_candidates() {
         let kernels = kernels(TABLE);
         assert_eq!(kernels.len(), 3);
         assert_eq!(kernels[0].release, "7.2.9+deb13-amd64");
@@ -159,13 +159,13 @@ linux-binary-7.3.4+deb13-amd64 | 7.3.4-1~bpo13+2 | http://x trixie-backports/mai
     }
 
     #[test]
-    fn a_version_is_taken_by_either_name() {
+    fn debians_and_upstreams_versions_are_accepted() {
         assert_eq!(version("7.2.9-1~bpo13+1").as_deref(), Some("7.2.9-1~bpo13+1"));
         assert_eq!(version("7.3.4").as_deref(), Some("7.3.4-1~bpo13+2"));
     }
 
     #[test]
-    fn a_version_that_is_gone_gives_the_newest_of_its_series() {
+    fn a_removed_version_is_replaced_by_the_newest_of_its_series() {
         assert_eq!(version("7.2.6-1~bpo13+1").as_deref(), Some("7.2.11-1~bpo13+1"));
         assert_eq!(version("7.1.3"), None);
     }

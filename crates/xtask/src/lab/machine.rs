@@ -1,9 +1,9 @@
-//! Runs the machine: QEMU without a disk, four ports to it, and an end in every case.
+//! Runs the machine: QEMU without a disk, with four ports to it, and with a guaranteed end.
 //!
 //! # Invariants
-//! 1. QEMU dies with this process, however that ends: the kernel kills it (`setpriv --pdeathsig`), and all it has of
-//!    ours are sockets without a name. Nothing is left behind: no file, no mount, no process.
-//! 2. Two machines share nothing but files that nobody writes.
+//! 1. QEMU dies with this process, for any reason: the kernel kills it (`setpriv --pdeathsig`), and it has only unnamed sockets of
+//!    ours. No file, mount or process is left behind.
+//! 2. Two machines share only files that neither of them writes.
 
 use core::fmt;
 use core::time::Duration;
@@ -29,34 +29,34 @@ use crate::workspace::Workspace;
 /// Memory of the machine, MiB.
 const MEMORY: u32 = 2_048;
 
-/// How long a machine may take to end itself, after its command ended, its kernel gave up, or its time was up.
+/// Time for a machine to shut down after its command ended, its kernel failed, or its time limit was reached.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A shell ends when its user says so.
+/// Time limit of a shell, which its user ends.
 const NO_LIMIT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// How long a machine is waited for.
+/// Time limits of a machine.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// Until its command has ended.
+struct Limits {
+    /// For the command.
     limit: Duration,
-    /// From there on, until it has ended itself.
+    /// After the command, for the shutdown.
     grace: Duration,
 }
 
-/// What this file relies on: the console's port and how much is said there, and that a trace ends the machine (`panic=-1`
-/// restarts it, which QEMU takes for an end). The rest stands in lab/lab.toml.
+/// Parameters that this file relies on: the port and the level of the console, and that a kernel failure ends the machine (`panic=-1`
+/// reboots it, and QEMU exits on a reboot). The others are in lab/lab.toml.
 const PARAMETERS: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic sysctl.kernel.hung_task_panic=1";
 
-/// Software emulation sometimes executes a breakpoint that the kernel has already patched out again, which no CPU does.
+/// Software emulation sometimes executes a breakpoint that the kernel has already removed, which no CPU does.
 const EMULATORS_FAULT: &str = "Oops: int3";
-/// Machines that a command gets at most, if that fault ends them.
+/// Maximum number of machines for a command, if that fault ends them.
 const ATTEMPTS: u32 = 3;
 
-/// Variables of this process that the command gets too: all that begin so.
+/// Prefixes of this process's variables that are passed on to the command.
 const PASSED_ON: &[&str] = &["PRONTO_", "RUST_BACKTRACE", "RUST_LOG"];
 
-/// The sockets between QEMU and this process: name, and number in QEMU's process.
+/// The sockets between QEMU and this process: name, and descriptor in QEMU's process.
 const PORTS: [(&str, i32); 4] = [("console", 3), ("control", 4), ("out", 5), ("err", 6)];
 
 /// A machine that can be started.
@@ -71,24 +71,24 @@ pub(super) struct Machine<'a> {
     variables: Vec<String>,
 }
 
-/// How the machine's memory is laid out.
+/// The layout of the machine's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Memory {
-    /// All in one place.
+    /// One NUMA node.
     #[default]
     Whole,
-    /// On two NUMA nodes, with the first processor and all others; a network card, `eth0`, is on the second.
+    /// Two NUMA nodes: the first CPU is on one, all others and a network card, `eth0`, are on the second.
     TwoNodes,
 }
 
 impl Memory {
-    /// As it is asked for.
+    /// Returns the layout for the option `numa`.
     pub(super) const fn of(numa: bool) -> Self {
         if numa { Self::TwoNodes } else { Self::Whole }
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// The command ended with this code.
@@ -96,10 +96,10 @@ pub(super) enum Ending {
     Failed(Failure),
 }
 
-/// Why there is no exit code that counts.
+/// The reason why there is no valid exit code.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The kernel gave up: in one line.
+    /// The kernel failed. Contains the reason, in one line.
     Kernel(String),
     TimedOut(Duration),
     /// The machine ended before its command did.
@@ -107,14 +107,14 @@ pub(super) enum Failure {
     Guest(String),
 }
 
-/// What the threads that read from the machine tell.
+/// A line that a thread has read from the machine.
 #[derive(Debug)]
 enum Event {
     Console(String),
     Control(String),
 }
 
-/// Who the command of a machine talks to.
+/// The input and output of the command of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Talk {
     Output,
@@ -122,10 +122,10 @@ enum Talk {
 }
 
 impl<'a> Machine<'a> {
-    /// A machine that sees this tree and what cargo built from it, read only, and `share`, all at the host's paths.
+    /// Returns a machine that has this tree and cargo's build results read-only, and `share` writable, all at the host's paths.
     ///
     /// # Errors
-    /// `share` is no folder, or is the root of the file system.
+    /// `share` is not a folder, or is the root of the file system.
     pub(super) fn new(
         image: &'a Image,
         workspace: &Workspace,
@@ -135,7 +135,7 @@ impl<'a> Machine<'a> {
         let real = |path: &Path| path.canonicalize().with_context(|| format!("no folder {}", path.display()));
         let share = share.map(real).transpose()?;
         if share.as_deref().is_some_and(|folder| folder.parent().is_none() || !folder.is_dir()) {
-            bail!("--share takes a folder, and not the root");
+            bail!("--share needs a folder other than the root");
         }
         let root = real(&workspace.root)?;
         let target = workspace.target.canonicalize().ok();
@@ -154,14 +154,14 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// The same machine with its memory laid out so.
+    /// Sets the layout of the memory.
     pub(super) fn with_memory(mut self, memory: Memory) -> Self {
         self.memory = memory;
         self
     }
 
-    /// QEMU's options for two nodes, of which the second has processors from the second on, and a bus of its own. They stand behind
-    /// all other devices, which would land on that bus.
+    /// Returns QEMU's options for two nodes. The second node has all CPUs except the first, and its own bus. These options must follow
+    /// those of all other devices, which QEMU would otherwise put on that bus.
     fn two_nodes(&self) -> Vec<String> {
         let last = self.cpus.max(2) - 1;
         let half = MEMORY / 2;
@@ -181,20 +181,20 @@ impl<'a> Machine<'a> {
         options
     }
 
-    /// The same machine with another accelerator.
+    /// Sets the accelerator.
     pub(super) fn with(mut self, accelerator: Accelerator) -> Self {
         self.accelerator = accelerator;
         self
     }
 
-    /// The same machine, whose command gets one more variable, `NAME=VALUE`.
-    pub(super) fn knowing(mut self, variable: String) -> Self {
+    /// Adds an environment variable of the command, `NAME=VALUE`.
+    pub(super) fn with_variable(mut self, variable: String) -> Self {
         self.variables.push(variable);
         self
     }
 
-    /// Runs a command to its end or to `limit`, boot included; passes its output on as it comes. Another machine runs it again if
-    /// the emulator's own fault ends the kernel.
+    /// Runs a command until it ends or `limit` has passed, boot included. Passes its output on immediately. If the emulator's own fault
+    /// ends the kernel, the command runs again in another machine.
     ///
     /// # Errors
     /// QEMU does not start.
@@ -244,7 +244,7 @@ impl<'a> Machine<'a> {
         let ending =
             self.start(Talk::Terminal, variables, vec!["bash".to_owned(), "-i".to_owned()], NO_LIMIT);
         if let Some(settings) = settings {
-            // QEMU puts the terminal back itself, unless it was killed.
+            // QEMU restores the terminal itself, unless it was killed.
             let _ = Command::new("stty").arg(settings.trim()).stdin(Stdio::inherit()).status();
         }
         ending
@@ -267,7 +267,7 @@ impl<'a> Machine<'a> {
         }
         command.fd_mappings(mappings).context("cannot give QEMU its sockets")?;
         let child = command.spawn().context("cannot start QEMU")?;
-        // The command holds QEMU's ends of the sockets; without them, ours end with QEMU.
+        // The command holds QEMU's ends of the sockets. Dropping it makes our ends close when QEMU ends.
         drop(command);
 
         let [console, mut control, out, err] = <[_; 4]>::try_from(ours).expect("one socket for each port");
@@ -283,12 +283,12 @@ impl<'a> Machine<'a> {
             std::thread::spawn(move || pass_on(out, std::io::stdout())),
             std::thread::spawn(move || pass_on(err, std::io::stderr())),
         ];
-        // It fits into the socket's buffer; if QEMU is gone already, the end of its output tells.
+        // The request fits into the socket's buffer. If QEMU has ended already, `watch` reports that.
         let _ = control.write_all(&request.encode());
         let ask_for_trace = || {
             let _ = control.write_all(TRACE);
         };
-        let ending = watch(child, &receiver, Patience { limit, grace: GRACE }, ask_for_trace)?;
+        let ending = watch(child, &receiver, Limits { limit, grace: GRACE }, ask_for_trace)?;
         for thread in threads {
             let _ = thread.join();
         }
@@ -301,7 +301,7 @@ impl<'a> Machine<'a> {
         command.args(["--pdeathsig", "KILL", "--"]).arg(qemu);
         command.args(self.accelerator.options()).args(["-M", "q35", "-nodefaults", "-no-user-config"]);
         command.args(["-display", "none", "-no-reboot"]);
-        // Two nodes have a processor each.
+        // Each of two nodes needs a CPU.
         let cpus = if self.memory == Memory::TwoNodes { self.cpus.max(2) } else { self.cpus };
         command.args(["-smp", &cpus.to_string(), "-m", &MEMORY.to_string()]);
         command.arg("-kernel").arg(&self.image.kernel).arg("-initrd").arg(&self.image.initramfs);
@@ -316,8 +316,8 @@ impl<'a> Machine<'a> {
             }
         }
         for (number, share) in self.shares.iter().enumerate() {
-            let path = share.folder.to_str().context("a shared folder's name is no text")?;
-            // QEMU's options end at a comma; two stand for one.
+            let path = share.folder.to_str().context("the path of a shared folder is not valid UTF-8")?;
+            // A comma ends an option of QEMU; two commas stand for one.
             let path = path.replace(',', ",,");
             let access = if share.access == Access::Read { ",readonly=on" } else { "" };
             let id = format!("share{number}");
@@ -345,7 +345,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The folders that the guest sees: the tree, what was built if that lies elsewhere, and one to write to.
+/// Returns the folders of the guest: the tree, the build results if they are elsewhere, and a writable one.
 fn shares(
     root: std::path::PathBuf,
     target: Option<std::path::PathBuf>,
@@ -358,20 +358,20 @@ fn shares(
         .map(|folder| Share { folder, access: Access::Read })
         .collect();
     shares.extend(share.map(|folder| Share { folder, access: Access::Write }));
-    // What contains another is mounted first, or it would hide it.
+    // An outer folder must be mounted before an inner one, or it would hide it.
     shares.sort_by_key(|share| share.folder.components().count());
     shares
 }
 
-/// Follows a machine to its end. When its time is up it gets a moment to say what it does.
+/// Follows a machine until it ends. After the time limit the guest may write a trace before the machine is killed.
 fn watch(
     mut child: Child,
     events: &Receiver<Event>,
-    patience: Patience,
+    limits: Limits,
     ask_for_trace: impl FnOnce(),
 ) -> Result<Ending> {
     let start = now();
-    let Patience { limit, grace } = patience;
+    let Limits { limit, grace } = limits;
     let mut deadline = limit;
     let mut console = Console::default();
     let mut exited = None;
@@ -392,7 +392,7 @@ fn watch(
                 Some(Report::Failed(why)) => failure = Some(Failure::Guest(why)),
                 Some(Report::Started(_)) | None => {}
             },
-            // Every socket is closed: QEMU has ended.
+            // All sockets are closed: QEMU has ended.
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let is_ending = exited.is_some() || console.verdict().is_some();
@@ -401,7 +401,7 @@ fn watch(
                     ask();
                     deadline = start.elapsed() + grace;
                 } else {
-                    child.kill().context("cannot end QEMU")?;
+                    child.kill().context("cannot kill QEMU")?;
                     break;
                 }
             }
@@ -419,7 +419,7 @@ fn watch(
     Ok(Ending::Failed(failure))
 }
 
-/// Sends the lines that come from a socket until it ends.
+/// Sends the lines from a socket until it closes.
 fn lines(from: UnixStream, to: &Sender<Event>, event: fn(String) -> Event) {
     let mut reader = BufReader::new(from);
     let mut line = Vec::new();
@@ -432,7 +432,7 @@ fn lines(from: UnixStream, to: &Sender<Event>, event: fn(String) -> Event) {
     }
 }
 
-/// Writes what comes from a socket, as it comes. If nobody wants it any more, it is still read: the guest must go on.
+/// Copies data from a socket immediately. If the output is closed, the socket is still read, so that the guest can continue.
 fn pass_on(mut from: UnixStream, mut to: impl Write) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
@@ -446,7 +446,7 @@ impl fmt::Display for Failure {
             Self::Kernel(verdict) => f.write_str(verdict),
             Self::TimedOut(limit) => write!(f, "time-out: not done after {} s", limit.as_secs()),
             Self::Vanished(status) => write!(f, "QEMU ended before the command did ({status})"),
-            Self::Guest(why) => write!(f, "the guest says: {why}"),
+            Self::Guest(why) => write!(f, "the guest reports: {why}"),
         }
     }
 }
@@ -455,10 +455,10 @@ impl fmt::Display for Failure {
 mod tests {
     use super::*;
 
-    const PATIENT: Patience = Patience { limit: NO_LIMIT, grace: NO_LIMIT };
+    const NO_LIMITS: Limits = Limits { limit: NO_LIMIT, grace: NO_LIMIT };
 
     #[test]
-    fn what_contains_another_is_mounted_first() {
+    fn outer_folders_are_mounted_first() {
         let shares = shares("/w/tree".into(), Some("/tmp/target".into()), Some("/w".into()));
         let folders: Vec<_> = shares.iter().map(|share| share.folder.to_str().unwrap()).collect();
         assert_eq!(folders, ["/w", "/w/tree", "/tmp/target"]);
@@ -471,35 +471,35 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_code_has_failed() {
+    fn a_machine_without_an_exit_code_has_failed() {
         let child = Command::new("true").spawn().unwrap();
         let (sender, receiver) = channel();
         sender.send(Event::Control("started 1".to_owned())).unwrap();
         drop(sender);
-        let ending = watch(child, &receiver, PATIENT, || {}).unwrap();
+        let ending = watch(child, &receiver, NO_LIMITS, || {}).unwrap();
         assert!(matches!(ending, Ending::Failed(Failure::Vanished(_))), "{ending:?}");
     }
 
     #[test]
-    fn a_broken_kernel_counts_more_than_an_exit_code() {
+    fn a_failed_kernel_takes_precedence_over_an_exit_code() {
         let child = Command::new("true").spawn().unwrap();
         let (sender, receiver) = channel();
         sender.send(Event::Control("exit 0".to_owned())).unwrap();
         sender.send(Event::Console("[ 1.0] Oops: 0002 [#1] SMP".to_owned())).unwrap();
         drop(sender);
-        let ending = watch(child, &receiver, PATIENT, || {}).unwrap();
+        let ending = watch(child, &receiver, NO_LIMITS, || {}).unwrap();
         assert!(matches!(ending, Ending::Failed(Failure::Kernel(_))), "{ending:?}");
     }
 
     #[test]
-    fn a_machine_that_does_not_end_is_ended() {
+    fn a_machine_that_does_not_end_is_killed() {
         let child = Command::new("tail").args(["-f", "/dev/null"]).spawn().unwrap();
         let (sender, receiver) = channel();
         let mut asked = false;
         let soon = Duration::from_millis(50);
-        let patience = Patience { limit: soon, grace: soon };
-        let ending = watch(child, &receiver, patience, || asked = true).unwrap();
-        assert!(asked, "the machine was not asked what it does");
+        let limits = Limits { limit: soon, grace: soon };
+        let ending = watch(child, &receiver, limits, || asked = true).unwrap();
+        assert!(asked, "the machine was not asked for a trace");
         assert!(matches!(ending, Ending::Failed(Failure::TimedOut(_))), "{ending:?}");
         drop(sender);
     }

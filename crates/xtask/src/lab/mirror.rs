@@ -1,19 +1,19 @@
-//! Which copy of Debian's archive packages come from: the one that this machine uses itself.
+//! The mirror of Debian's archive: the one that this machine uses itself.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Names another copy; needed where the machine is no Debian.
+/// The variable that sets another mirror, which is necessary if this machine does not run Debian.
 const VARIABLE: &str = "PRONTO_LAB_MIRROR";
 
-/// How the address of Debian's main archive ends, wherever the copy is. That of security updates ends otherwise.
+/// End of the address of Debian's main archive on any mirror. The archive of security updates has another one.
 const ENDING: &str = "/debian";
 
-/// The address of the archive.
+/// Returns the address of the archive.
 ///
 /// # Errors
-/// The machine's package sources name none.
+/// The machine's package sources do not contain one.
 pub(super) fn find() -> Result<String> {
     if let Ok(address) = std::env::var(VARIABLE) {
         return Ok(address.trim_end_matches('/').to_owned());
@@ -28,7 +28,9 @@ pub(super) fn find() -> Result<String> {
         .filter_map(|file| std::fs::read_to_string(file).ok())
         .find_map(|text| archive(&text))
         .with_context(|| {
-            format!("this machine's package sources name no copy of Debian's archive; set {VARIABLE} to one")
+            format!(
+                "this machine's package sources contain no mirror of Debian's archive; set {VARIABLE} to one"
+            )
         })
 }
 
@@ -36,8 +38,8 @@ fn is_source(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "list" || extension == "sources")
 }
 
-/// The first address of a Debian archive in a file of sources, of the old kind (`deb [options] URI SUITE ...`) or the
-/// new one (`URIs: URI ...`).
+/// Returns the first address of a Debian archive in a file of sources, in the one-line format (`deb [options] URI SUITE ...`) or the
+/// deb822 format (`URIs: URI ...`).
 fn archive(text: &str) -> Option<String> {
     let lines = text.lines().map(str::trim);
     let sources = lines.filter(|line| line.starts_with("deb ") || line.starts_with("URIs:"));
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_sources_are_read() {
+    fn both_formats_of_sources_are_read() {
         let old = "# deb http://no.example/debian sid main\ndeb [arch=amd64] http://a.example/debian/ bookworm main\n";
         assert_eq!(archive(old).as_deref(), Some("http://a.example/debian"));
         let new = "Types: deb\nURIs: http://b.example/debian\nSuites: bookworm\n";
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn other_archives_are_none() {
+    fn other_archives_are_ignored() {
         assert_eq!(archive("deb http://a.example/debian-security bookworm-security main\n"), None);
         assert_eq!(archive("URIs: https://c.example/node_20.x\n"), None);
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask lab`: a machine with a stock Debian kernel in QEMU, for what this host's kernel cannot do.
+//! `cargo xtask lab`: a QEMU machine with a stock Debian kernel, for tests that this host's kernel cannot run.
 
 mod accelerator;
 mod apt;
@@ -40,41 +40,41 @@ use machine::{Ending, Machine, Memory};
 pub(crate) use host::{is_ci, unavailable};
 pub(crate) use suite::{drivers, targets};
 
-/// What `lab run` returns when the machine, not the command, failed.
+/// The exit code of `lab run` if the machine failed, not the command.
 const LAB_FAILED: u8 = 125;
 
-/// `lab check` boots, makes two nodes and sends 2,000 small messages.
+/// Time limit of `lab check`, which boots, creates two nodes and sends 2,000 small messages.
 const CHECK_LIMIT: Duration = Duration::from_secs(240);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
     command: Command,
-    /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1) in place of the one in lab/lab.toml.
+    /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1) instead of the one in lab/lab.toml
     #[arg(long, global = true, value_name = "VERSION")]
     kernel: Option<String>,
-    /// Boot a kernel of the same version that checks itself, built if it is not there; for the tests of modules.
+    /// Boot a kernel of the same version with debugging checks, for tests of modules; build it if necessary
     #[arg(long, global = true)]
     debug_kernel: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Fetch the kernel and the tools, and make the image. Does nothing if it is there.
+    /// Fetch the kernel and the tools, and build the image. Does nothing if it exists.
     Build,
-    /// Build the kernel that checks itself. Takes a quarter of an hour to an hour, once.
+    /// Build the kernel with debugging checks. Takes 15 minutes to an hour, once.
     DebugKernel,
-    /// Remove from the cache what nobody has used for a month (images: for two days).
+    /// Remove from the cache what was not used for a month (images: for two days).
     Clean(prune::Options),
     /// Boot, run a command, return its output and its exit code (125: the machine failed).
     Run(RunOptions),
-    /// Run the tests that are meant for the lab, all in one machine.
+    /// Run the tests of the lab; tests that need the same machine share one.
     Test(test::Options),
-    /// Run the tests that find more when they run longer, each for half an hour in a machine of its own.
+    /// Run the tests that find more faults if they run longer, each for half an hour in its own machine.
     Soak(soak::Options),
     /// Boot, and get a shell at this terminal.
     Shell(MachineOptions),
-    /// Build a kernel module against the stock kernel, load it, and show what it says.
+    /// Build a kernel module against the stock kernel, load it, and print its messages.
     Module(module::Options),
     /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes, and load a module.
     Check,
@@ -84,25 +84,25 @@ enum Command {
 struct RunOptions {
     #[command(flatten)]
     machine: MachineOptions,
-    /// Seconds until the machine is ended, boot included.
+    /// Time limit for the machine, boot included
     #[arg(long, default_value_t = 300, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
-    /// A program and its words, as given; a shell line is `sh -c "..."`.
+    /// The program and its arguments; for a shell line use `sh -c "..."`
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     words: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct MachineOptions {
-    /// Processors of the machine.
+    /// Number of CPUs of the machine
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
-    /// Two NUMA nodes, with a processor at least each, and a network card on the second.
+    /// Create two NUMA nodes, each with at least one CPU, and a network card on the second
     #[arg(long)]
     numa: bool,
     #[command(flatten)]
     accelerator: accelerator::Choice,
-    /// A folder that the machine may write to, at the same path there; the command starts in it.
+    /// Folder that the machine may write to, at the same path; the command starts in it
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
 }
@@ -115,11 +115,11 @@ impl MachineOptions {
     }
 }
 
-/// Carries out one command of the lab.
+/// Runs one command of the lab.
 ///
 /// # Errors
-/// A package cannot be had, a program of the host is missing, or QEMU does not start. A command or a machine that fails
-/// is an exit code.
+/// A package is not available, a program of the host is missing, or QEMU does not start. A command or a machine that fails is an
+/// exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let image = || {
         let image = build::provide(workspace, options.kernel.as_deref())?;
@@ -161,7 +161,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             let root = BuildRoot::provide(workspace, &image)?;
             module::check_policy(workspace, &root)?;
             let hello = module::hello(workspace, &root)?;
-            let hello = hello.to_str().context("the path of the module is no text")?.to_owned();
+            let hello = hello.to_str().context("the path of the module is not valid UTF-8")?.to_owned();
             Machine::new(&image, workspace, 2, None)?.run(&["lab-check".to_owned(), hello], CHECK_LIMIT)?
         }
     };

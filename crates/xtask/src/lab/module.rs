@@ -1,4 +1,4 @@
-//! `cargo xtask lab module DIR`: builds a kernel module against the stock kernel, loads it in the lab, shows what it says.
+//! `cargo xtask lab module DIR`: builds a kernel module against the stock kernel, loads it in the lab, and prints its messages.
 
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -14,36 +14,36 @@ use super::machine::{Ending, Machine};
 use crate::child::now;
 use crate::workspace::Workspace;
 
-/// A boot, and the loading and unloading of a module.
+/// Time limit for booting, and for loading and unloading a module.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
-/// The module that `lab check` loads, in the tree.
+/// The module that `lab check` loads.
 const HELLO: &str = "kernel/hello";
 
-/// The sources that are also compiled as part of kernel modules, in the tree.
+/// The sources that are also compiled as a part of kernel modules.
 const POLICY: &str = "crates/sched-policy/src/lib.rs";
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// A folder with a Kbuild file and sources in Rust, C or both.
+    /// Folder with a Kbuild file and sources in Rust, C or both
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Print where the module is, and do not load it.
+    /// Print the path of the module without loading it
     #[arg(long)]
     build_only: bool,
-    /// Parameters of the module.
+    /// Parameters of the module
     #[arg(value_name = "NAME=VALUE")]
     parameters: Vec<String>,
 }
 
-/// Builds a module, loads it in a machine with the parameters, shows its messages, and unloads it.
+/// Builds a module, loads it in a machine with the parameters, prints its messages, and unloads it.
 ///
 /// # Errors
-/// It cannot be built, or QEMU does not start. A module that does not load is an exit code.
+/// The module cannot be built, or QEMU does not start. A module that does not load is an exit code, not an error.
 pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Result<Ending> {
     let root = BuildRoot::provide(workspace, image)?;
     let module = build(workspace, &root, &options.folder)?;
-    let name = module.to_str().context("the path of the module is no text")?.to_owned();
+    let name = module.to_str().context("the path of the module is not valid UTF-8")?.to_owned();
     if options.build_only {
         println!("{name}");
         return Ok(Ending::Exited(0));
@@ -53,26 +53,26 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
     Machine::new(image, workspace, 2, None)?.run(&words, LOAD_LIMIT)
 }
 
-/// The module that greets, built.
+/// Builds the module `hello` and returns its path.
 ///
 /// # Errors
-/// It cannot be built.
+/// The module cannot be built.
 pub(super) fn hello(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> {
     build(workspace, root, &workspace.root.join(HELLO))
 }
 
-/// Builds the module in a folder; returns the file. What the build writes goes below cargo's target folder.
+/// Builds the module in a folder and returns its path. The build writes below cargo's target folder.
 ///
 /// # Errors
-/// The folder has no Kbuild file, the build fails (its messages are on stderr), or makes no module or several.
+/// The folder has no Kbuild file, the build fails (its messages are on stderr), or it does not produce exactly one module.
 pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> Result<PathBuf> {
     let start = now();
     let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;
     ensure!(folder.join("Kbuild").is_file(), "{} has no Kbuild file", folder.display());
     let place = place(workspace, &root.kernel, &folder)?;
-    std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
     let place = place.canonicalize()?;
-    // Sources may include others of this tree by path.
+    // Sources may include other files of this tree by their paths.
     let tree = workspace.root.canonicalize()?;
     let mut bound = vec![tree.as_path(), place.as_path()];
     if !folder.starts_with(&tree) {
@@ -83,7 +83,7 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let headers = root.headers();
     let words = ["make", "--no-print-directory", "-s", "-C", &headers, &sources, &output, "modules"];
     let mut make = root.command(&bound, &words)?;
-    // stdout is for what the module, or the lab, says.
+    // stdout is reserved for the output of the module or of the lab.
     let status = make.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start make")?;
     ensure!(status.success(), "the module in {} cannot be built", folder.display());
     let module = only_module(&place)?;
@@ -91,13 +91,13 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     Ok(module)
 }
 
-/// Where the module of a folder is built, below cargo's target folder: `lab-modules/RELEASE/FOLDER`. Tests look there.
+/// Returns the build folder of a module, below cargo's target folder: `lab-modules/RELEASE/FOLDER`. Tests rely on this path.
 pub(super) fn place(workspace: &Workspace, kernel: &Kernel, folder: &Path) -> Result<PathBuf> {
     let name = folder.file_name().context("a folder has a name")?;
     Ok(workspace.target.join("lab-modules").join(&kernel.release).join(name))
 }
 
-/// The one module in a folder.
+/// Returns the only module in a folder.
 fn only_module(folder: &Path) -> Result<PathBuf> {
     let mut modules: Vec<_> = std::fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
@@ -107,19 +107,19 @@ fn only_module(folder: &Path) -> Result<PathBuf> {
         .collect();
     match (modules.pop(), modules.pop()) {
         (Some(module), None) => Ok(module),
-        (None, _) => bail!("the build made no module in {}", folder.display()),
-        (Some(_), Some(_)) => bail!("several modules in {}; one is wanted", folder.display()),
+        (None, _) => bail!("the build did not produce a module in {}", folder.display()),
+        (Some(_), Some(_)) => bail!("several modules in {}; expected one", folder.display()),
     }
 }
 
-/// Compiles the scheduling policy with the kernel's own compiler, warnings being errors.
+/// Compiles the scheduling policy with the kernel's own compiler. Warnings are errors.
 ///
 /// # Errors
-/// It does not compile (its messages are on stderr).
+/// The policy does not compile (the messages are on stderr).
 pub(super) fn check_policy(workspace: &Workspace, root: &BuildRoot) -> Result<()> {
     let tree = workspace.root.canonicalize()?;
     let source = tree.join(POLICY);
-    let source = source.to_str().context("the path of the policy is no text")?;
+    let source = source.to_str().context("the path of the policy is not valid UTF-8")?;
     let words = [
         "rustc",
         "--edition=2021",
@@ -132,7 +132,7 @@ pub(super) fn check_policy(workspace: &Workspace, root: &BuildRoot) -> Result<()
     let mut compile = root.command(&[&tree], &[&words[..], &output].concat())?;
     let status =
         compile.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start rustc")?;
-    ensure!(status.success(), "the kernel's compiler refuses {POLICY}");
+    ensure!(status.success(), "{POLICY} does not compile with the kernel's compiler");
     let version = super::progress::output(&mut root.command(&[], &["rustc", "--version"])?)?;
     eprintln!("lab: crates/sched-policy compiles with {}", version.trim());
     Ok(())
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_module_is_wanted() {
+    fn exactly_one_module_is_expected() {
         let folder = std::env::temp_dir().join(format!("pronto-one-module-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("a.o"), b"").unwrap();

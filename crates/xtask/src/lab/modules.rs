@@ -1,4 +1,4 @@
-//! Takes kernel modules, and those they need, out of Debian's package of all of them.
+//! Copies kernel modules and their dependencies from Debian's package of all modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,15 @@ use anyhow::{Context, Result};
 use super::cpio::Tree;
 use super::progress::output;
 
-/// What a module is stripped of: loading takes time by size under emulation. The signature goes too, which only taints.
+/// Sections that are removed from modules, because the time for loading depends on the size under emulation. The signature is
+/// removed as well, which only taints the kernel.
 const STRIPPED: &[&str] = &["--strip-debug", "--remove-section=.BTF", "--remove-section=.BTF.base"];
 
-/// Files beside the modules that modprobe reads.
+/// Files next to the modules that modprobe reads.
 const INDEXES: &[&str] = &["modules.builtin", "modules.builtin.modinfo", "modules.order"];
 
-/// Puts `names` and what they depend on into the tree; returns how many modules that are. `root` holds the unpacked
-/// package, `scratch` is for what lies between.
+/// Adds the modules `names` and their dependencies to the tree, and returns the number of modules. `root` contains the unpacked
+/// package, `scratch` is a folder for intermediate files.
 ///
 /// # Errors
 /// The kernel has no such module.
@@ -32,7 +33,7 @@ pub(super) fn add(
     let folder = stage.join("lib/modules").join(release);
     std::fs::create_dir_all(&folder)?;
     let builtin = std::fs::read_to_string(source.join("modules.builtin"))
-        .with_context(|| format!("{} holds no modules", source.display()))?;
+        .with_context(|| format!("{} contains no modules", source.display()))?;
     for index in INDEXES {
         if source.join(index).exists() {
             std::fs::copy(source.join(index), folder.join(index))?;
@@ -51,7 +52,7 @@ pub(super) fn add(
             continue;
         }
         let file = files.get(&name).with_context(|| format!("the kernel has no module {name}"))?;
-        let inside = file.strip_prefix(&source).expect("it was found there").with_extension("");
+        let inside = file.strip_prefix(&source).expect("the file is below it").with_extension("");
         let to = if inside.extension().is_some() {
             folder.join(inside)
         } else {
@@ -64,14 +65,14 @@ pub(super) fn add(
     }
     output(Command::new("depmod").arg("-b").arg(&stage).arg(release))?;
     walk_all(&folder, &mut |file| {
-        let inside = file.strip_prefix(&stage).expect("it was found there");
+        let inside = file.strip_prefix(&stage).expect("the file is below it");
         tree.copy(file, &format!("usr/{}", inside.display()))
     })?;
     Ok(placed.len())
 }
 
 fn unpack(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to.parent().context("a module lies in a folder")?)?;
+    std::fs::create_dir_all(to.parent().context("a module has a parent folder")?)?;
     if from.extension().is_some_and(|extension| extension == "xz") {
         let unpacked = Command::new("xz").arg("-dc").arg(from).stdout(std::fs::File::create(to)?).status()?;
         anyhow::ensure!(unpacked.success(), "xz could not unpack {}", from.display());
@@ -82,13 +83,13 @@ fn unpack(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The module's name, as the kernel writes it.
+/// Returns the module's name, as the kernel writes it.
 fn name_of(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').next().unwrap_or_default().replace('-', "_")
 }
 
-/// What a module says that it depends on: `depends=a,b` among the strings of its .modinfo.
+/// Returns the dependencies that a module declares: `depends=a,b` among the strings of its .modinfo.
 fn depends(module: &[u8]) -> Vec<String> {
     module
         .split(|byte| *byte == 0)
@@ -101,7 +102,7 @@ fn depends(module: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Every module in a folder and the folders below it.
+/// Visits every module in a folder and the folders below it.
 fn walk(folder: &Path, visit: &mut impl FnMut(&Path)) -> Result<()> {
     walk_all(folder, &mut |file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_names_what_it_needs() {
+    fn a_module_declares_its_dependencies() {
         assert_eq!(
             depends(b"\0license=GPL\0depends=ib-core,udp_tunnel\0name=x\0"),
             ["ib_core", "udp_tunnel"]

@@ -1,4 +1,4 @@
-//! Takes programs, and the libraries they are linked with, out of unpacked packages.
+//! Copies programs, and the libraries with which they are linked, from unpacked packages.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -10,26 +10,26 @@ use super::cpio::Tree;
 use super::progress::output;
 use super::recipe::Recipe;
 
-/// Where packages put programs.
+/// Folders of packages for programs.
 const PROGRAMS: &[&str] = &["usr/bin", "usr/sbin"];
 
-/// Where packages put libraries; the loader looks nowhere else.
+/// Folders of packages for libraries; the loader searches no others.
 const LIBRARIES: &[&str] = &["usr/lib/x86_64-linux-gnu", "usr/lib"];
 
 /// Folders that have moved into /usr.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 
-/// Places where something is mounted, or that programs expect.
+/// Mount points, and folders that programs expect.
 const FOLDERS: &[&str] = &["proc", "sys", "dev", "run", "tmp", "root", "mnt", "var/tmp", "var/lib"];
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost lab\n::1 localhost\n";
 
-/// Puts what the recipe asks for into the tree. `root` holds the unpacked packages.
+/// Adds the programs and files of the recipe to the tree. `root` contains the unpacked packages.
 ///
 /// # Errors
-/// A program, file or library is in none of the packages.
+/// No package contains a program, file or library.
 pub(super) fn add(root: &Path, recipe: &Recipe, tree: &mut Tree) -> Result<()> {
     skeleton(tree);
     let mut linked = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn add(root: &Path, recipe: &Recipe, tree: &mut Tree) -> Result<()> {
     applets(root, tree)
 }
 
-/// What every system has, before any program.
+/// Adds the files that every system has.
 fn skeleton(tree: &mut Tree) {
     for folder in FOLDERS {
         tree.folder(folder);
@@ -77,20 +77,20 @@ fn skeleton(tree: &mut Tree) {
     tree.link("usr/bin/sh", "bash");
 }
 
-/// Copies a file into the tree, or makes the link that it is; then what it leads to is returned.
+/// Copies a file into the tree. If it is a link, creates the link and returns its target.
 fn place(root: &Path, path: &str, tree: &mut Tree) -> Result<Option<String>> {
     let file = root.join(path);
     if file.is_symlink() {
         let target = std::fs::read_link(&file)?;
-        let parent = Path::new(path).parent().context("a link lies in a folder")?;
-        tree.link(path, target.to_str().context("a link that is no text")?);
+        let parent = Path::new(path).parent().context("a link has a parent folder")?;
+        tree.link(path, target.to_str().context("the target of a link is not valid UTF-8")?);
         return Ok(Some(normal(&parent.join(&target))));
     }
     tree.copy(&file, path)?;
     Ok(None)
 }
 
-/// A path in the tree without `..`; an absolute one is relative to the root.
+/// Returns a path in the tree without `..`. An absolute path is relative to the root.
 fn normal(path: &Path) -> String {
     let mut parts = PathBuf::new();
     for component in path.components() {
@@ -106,7 +106,7 @@ fn normal(path: &Path) -> String {
     parts.to_string_lossy().into_owned()
 }
 
-/// Adds the libraries that `files` are linked with, and theirs.
+/// Adds the libraries with which `files` are linked, and those of these libraries.
 fn libraries(root: &Path, files: Vec<String>, tree: &mut Tree) -> Result<()> {
     let mut open = files;
     let mut seen = BTreeSet::new();
@@ -118,7 +118,7 @@ fn libraries(root: &Path, files: Vec<String>, tree: &mut Tree) -> Result<()> {
             }
             let mut places = LIBRARIES.iter().map(|folder| format!("{folder}/{name}"));
             if let Some(path) = places.find(|path| root.join(path).exists()) {
-                // A link to a versioned file is followed: nobody asks for the other name.
+                // A link to a versioned file is followed, because no program needs the other name.
                 tree.copy(&root.join(&path), &path)?;
                 next.push(path);
             } else {
@@ -130,7 +130,7 @@ fn libraries(root: &Path, files: Vec<String>, tree: &mut Tree) -> Result<()> {
     Ok(())
 }
 
-/// The libraries that these files ask for. Scripts and other text ask for none.
+/// Returns the libraries that these files need. Scripts and other text files need none.
 fn needed(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let mut binaries = Vec::new();
     for file in files {
@@ -147,12 +147,12 @@ fn needed(root: &Path, files: &[String]) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(needed_by).map(str::to_owned).collect())
 }
 
-/// The library in a line ` 0x0000000000000001 (NEEDED)  Shared library: [libc.so.6]`.
+/// Returns the library in a line ` 0x0000000000000001 (NEEDED)  Shared library: [libc.so.6]`.
 fn needed_by(line: &str) -> Option<&str> {
     line.split_once("(NEEDED)")?.1.split_once('[')?.1.strip_suffix(']')
 }
 
-/// busybox stands in for every command that the image has no real program for.
+/// Adds a link to busybox for every command of which the image has no other program.
 fn applets(root: &Path, tree: &mut Tree) -> Result<()> {
     let busybox = root.join("usr/bin/busybox");
     for applet in output(Command::new(busybox).arg("--list"))?.lines() {
@@ -163,7 +163,7 @@ fn applets(root: &Path, tree: &mut Tree) -> Result<()> {
     Ok(())
 }
 
-/// The paths below `root` that a pattern means; its last part may hold one `*`.
+/// Returns the paths below `root` that match a pattern. The last part of the pattern may contain one `*`.
 fn matching(root: &Path, pattern: &str) -> Vec<String> {
     let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
     let Some((start, end)) = name.split_once('*') else {
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loaders_words_are_understood() {
+    fn the_output_of_readelf_is_parsed() {
         let line = " 0x0000000000000001 (NEEDED)             Shared library: [libibverbs.so.1]";
         assert_eq!(needed_by(line), Some("libibverbs.so.1"));
         assert_eq!(needed_by(" 0x000000000000000e (SONAME)  Library soname: [libc.so.6]"), None);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_star_means_any_text() {
+    fn one_star_matches_any_text() {
         assert!(fits("ib_send_lat", "ib_", ""));
         assert!(fits("librxe-rdmav57.so", "librxe-", ".so"));
         assert!(!fits("ab", "ab", "b"));

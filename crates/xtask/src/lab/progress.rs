@@ -1,4 +1,4 @@
-//! Shows what a build does, how long each step took, and how much it was.
+//! Shows the steps of a build, with their durations and sizes.
 
 use core::time::Duration;
 use std::process::{Command, Output, Stdio};
@@ -10,13 +10,13 @@ use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
 use crate::child::now;
 
-/// How often a bar moves.
+/// Redraw interval of a bar.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How many of the last lines of a command that failed are shown.
+/// Number of output lines of a failed command that are shown.
 const SHOWN_LINES: usize = 12;
 
-/// One step of a build; a bar while it runs, one line when it is done.
+/// A step of a build: a bar while it runs, a line when it is done.
 #[derive(Debug)]
 pub(super) struct Step {
     name: String,
@@ -31,22 +31,22 @@ impl Step {
         Self { name: name.to_owned(), start: now(), bar }
     }
 
-    /// From here on the step is measured in bytes.
+    /// Makes the bar show bytes out of `total`.
     pub(super) fn bytes(&self, total: u64) {
         let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}");
-        self.bar.set_style(style.expect("the template is right"));
+        self.bar.set_style(style.expect("the template is valid"));
         self.bar.set_length(total);
         if self.bar.is_hidden() {
             eprintln!("lab: {}: {} to fetch", self.name, DecimalBytes(total));
         }
     }
 
-    pub(super) fn done(self, what: &str) {
+    pub(super) fn done(self, result: &str) {
         self.bar.finish_and_clear();
-        eprintln!("lab: {:6.1} s  {}: {what}", self.start.elapsed().as_secs_f64(), self.name);
+        eprintln!("lab: {:6.1} s  {}: {result}", self.start.elapsed().as_secs_f64(), self.name);
     }
 
-    /// Runs a command while the bar moves; `position` says how far it is, in bytes.
+    /// Runs a command while the bar moves. `position` returns the progress in bytes.
     pub(super) fn run_to(&self, command: &mut Command, position: impl Fn() -> u64) -> Result<String> {
         let child = dying_with_us(command)
             .stdin(Stdio::null())
@@ -66,7 +66,7 @@ impl Step {
     }
 }
 
-/// The same command, killed by the kernel when this process ends: what was begun is begun anew by the next build.
+/// Returns the same command, killed by the kernel when this process ends. The next build repeats unfinished work.
 fn dying_with_us(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
     bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
@@ -82,10 +82,10 @@ fn dying_with_us(command: &Command) -> Command {
     bound
 }
 
-/// Runs a command; its output, or what it complained of.
+/// Runs a command and returns its output.
 ///
 /// # Errors
-/// It does not start, or fails.
+/// The command does not start, or fails. The error contains the end of its output.
 pub(super) fn output(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
@@ -102,7 +102,7 @@ fn checked(command: &Command, output: &Output) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A number of bytes as people read it.
+/// Returns a number of bytes in a human-readable form.
 pub(super) fn size(bytes: usize) -> DecimalBytes {
     DecimalBytes(u64::try_from(bytes).unwrap_or(u64::MAX))
 }

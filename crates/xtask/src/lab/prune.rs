@@ -1,4 +1,4 @@
-//! Removes from the cache what nobody has used for long. Whatever uses something says so by its time of change.
+//! Removes old files from the cache. A use of a file sets its modification time.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -14,27 +14,27 @@ use super::cache::{Cache, Lock, size_of};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long an image is kept that nobody boots. Each change to a script in lab/ makes one, in a fraction of a second.
+/// Retention time of an image. Each change to a script in lab/ creates one, in a fraction of a second.
 const IMAGE_KEPT: Duration = DAY.saturating_mul(2);
 
-/// How long the rest is kept: making it anew takes minutes, and the archive may have dropped the packages.
+/// Retention time of other files. Building them again takes minutes, and the archive may have dropped the packages.
 const KEPT: Duration = DAY.saturating_mul(30);
 
-/// Folders of the cache whose entries each stand for themselves, and how long these are kept.
+/// Folders of the cache with independent entries, and the retention times of these.
 const FOLDERS: &[(&str, Duration)] =
     &[("images", IMAGE_KEPT), ("tools", KEPT), ("kernels", KEPT), ("modules", KEPT), ("debug", KEPT)];
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Remove everything, also what is in use every day.
+    /// Remove everything, including files that are in use
     #[arg(long)]
     all: bool,
 }
 
-/// Removes what is old, or everything, and says how much it was.
+/// Removes old files, or everything, and prints the amounts.
 ///
 /// # Errors
-/// Something cannot be removed.
+/// A file or folder cannot be removed.
 pub(super) fn run(options: &Options) -> Result<()> {
     let cache = Cache::open()?;
     let lock = cache.lock()?;
@@ -43,10 +43,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Removes what is old; returns how many bytes that were.
+/// Removes old files and returns their size in bytes.
 ///
 /// # Errors
-/// Something cannot be removed.
+/// A file or folder cannot be removed.
 pub(super) fn old(cache: &Cache, _held: &Lock, now: SystemTime) -> Result<u64> {
     let mut freed = 0;
     for (folder, kept) in FOLDERS {
@@ -68,7 +68,7 @@ pub(super) fn old(cache: &Cache, _held: &Lock, now: SystemTime) -> Result<u64> {
 }
 
 fn everything(cache: &Cache, _held: &Lock) -> Result<u64> {
-    // The lock stays: others may be waiting for this very file.
+    // The lock file stays: other processes may wait for it.
     let doomed = entries(&cache.path("")).into_iter().filter(|entry| entry.is_dir());
     doomed.map(|entry| remove(&entry)).sum()
 }
@@ -90,7 +90,7 @@ fn remove(path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The time that files are judged by.
+/// Returns the current time, for comparison with modification times.
 #[expect(clippy::disallowed_methods, reason = "a tool is an edge: files carry the time of day")]
 pub(super) fn now() -> SystemTime {
     SystemTime::now()
@@ -102,7 +102,7 @@ mod tests {
     use crate::lab::cache::{tests::scratch_cache, used};
 
     #[test]
-    fn what_is_used_stays_and_what_is_old_goes() {
+    fn used_files_stay_and_old_ones_are_removed() {
         let cache = scratch_cache("prune");
         let lock = cache.lock().unwrap();
         let write = |name: &str, text: &str| {
@@ -119,7 +119,7 @@ mod tests {
         let exists = |name: &str| cache.path(name).exists();
 
         assert_eq!(old(&cache, &lock, now()).unwrap(), 0);
-        // Three days later only the image is old; its maker keeps it by using it.
+        // Three days later only the image is old. A use keeps it.
         used(&cache.path("images/b.cpio"), now() + 3 * DAY);
         assert_eq!(old(&cache, &lock, now() + 3 * DAY).unwrap(), 0);
         assert_eq!(old(&cache, &lock, now() + 6 * DAY).unwrap(), 5);

@@ -1,4 +1,4 @@
-//! What lab/lab.toml says: kernel, modules, packages and programs.
+//! The content of lab/lab.toml: kernel, modules, packages and programs.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) struct Recipe {
 pub(super) struct Kernel {
     /// Debian's version, with its revision.
     pub(super) version: String,
-    /// Words of its command line.
+    /// Words of the kernel's command line.
     pub(super) parameters: Vec<String>,
 }
 
@@ -37,29 +37,31 @@ pub(super) struct Libraries {
     pub(super) files: Vec<String>,
 }
 
-/// One package of the guest.
+/// A package of the guest.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tool {
     pub(super) package: String,
-    /// Names in /usr/bin or /usr/sbin; may hold one `*`.
+    /// Names in /usr/bin or /usr/sbin. Each may contain one `*`.
     #[serde(default)]
     pub(super) programs: Vec<String>,
-    /// Paths without the leading slash; may hold one `*` in the last part.
+    /// Paths without the leading slash. The last part of each may contain one `*`.
     #[serde(default)]
     pub(super) files: Vec<String>,
 }
 
 impl Recipe {
+    /// Reads the recipe from a file.
+    ///
     /// # Errors
-    /// The file is missing, or not what a recipe looks like.
+    /// The file is missing or invalid.
     pub(super) fn read(file: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        toml::from_str(&text).with_context(|| format!("{} is wrong", file.display()))
+        toml::from_str(&text).with_context(|| format!("{} is invalid", file.display()))
     }
 
-    /// Every package that is asked for by name.
+    /// Returns all packages that are requested by name.
     pub(super) fn packages(&self) -> Vec<&str> {
         let tools = self.tools.iter().map(|tool| tool.package.as_str());
         tools.chain(self.libraries.packages.iter().map(String::as_str)).collect()
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_key_is_refused() {
+    fn a_misspelt_key_is_an_error() {
         let text = "[kernel]\nversion = '1'\nparameters = []\n[modules]\nnames = []\n[libraries]\npackages = []\nfiles = []\n\
                     [[tool]]\npackage = 'x'\nprogramms = []\n";
         assert!(toml::from_str::<Recipe>(text).unwrap_err().to_string().contains("programms"));

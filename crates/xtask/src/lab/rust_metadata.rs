@@ -1,8 +1,8 @@
-//! What a Rust module is compiled against: Debian's kernels are built with Rust, their headers come without its metadata.
+//! The metadata against which Rust modules are compiled. Debian builds its kernels with Rust, but its headers lack this metadata.
 //!
-//! The kernel's `rust/` folder is compiled once more, from Debian's source, with Debian's compilers and the
-//! configuration of the stock kernel. That this gives the very code that runs is not assumed but checked: the mangled
-//! names carry hashes of crates and types, and each must be in the stock `Module.symvers`, and the other way round.
+//! The kernel's `rust/` folder is compiled once more, from Debian's source, with Debian's compilers and the configuration of the stock
+//! kernel. A check proves that the result is the code of the running kernel: the mangled names contain hashes of crates and types, and
+//! the set of names must equal that in the stock `Module.symvers`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,22 @@ use super::build_root::{command, headers};
 use super::kernel::Kernel;
 use super::progress::Step;
 
-/// Sources that are configured but not compiled here: leaving them packed saves half of the unpacking.
+/// Sources that are configured but not compiled. Leaving them packed saves half of the time for unpacking.
 const LEFT_PACKED: &[&str] = &["*/drivers/*.c", "*/sound/*.c", "*/fs/*.c", "*/Documentation/*.rst"];
 
-/// How lines begin that export a symbol of Rust.
+/// Beginning of lines that export a symbol of Rust.
 const EXPORT: &str = "EXPORT_SYMBOL_RUST_GPL(";
 
-/// How names begin that Rust code or its helpers have in `Module.symvers`: mangled names, and C wrappers of inline
-/// functions.
+/// Beginnings of names of Rust code in `Module.symvers`: mangled names, and C wrappers of inline functions.
 const RUST_NAMES: &[&str] = &["_R", "rust_"];
 
-/// How many differing lines are shown.
+/// Number of differing lines that are shown.
 const SHOWN: usize = 10;
 
-/// Makes the metadata in a folder of unpacked packages, and checks that it fits the stock kernel.
+/// Builds the metadata in a folder of unpacked packages, and checks that it matches the stock kernel.
 ///
 /// # Errors
-/// The configuration or a symbol differs: the compilers are not those of the kernel.
+/// The configuration or a symbol differs, so the compilers are not those of the kernel.
 pub(super) fn make(root: &Path, kernel: &Kernel) -> Result<()> {
     let headers = headers(kernel);
     let source = kernel.source();
@@ -46,7 +45,8 @@ pub(super) fn make(root: &Path, kernel: &Kernel) -> Result<()> {
     let step = Step::begin("kernel's configuration");
     let stock = read(root, &format!("{headers}/.config"))?;
     std::fs::write(inside(root, &format!("{source}/.config")), &stock)?;
-    let compiler = format!("CC={}", compiler(&stock).context("the configuration names no compiler")?);
+    let compiler =
+        format!("CC={}", compiler(&stock).context("the configuration does not contain the compiler")?);
     let release = format!("EXTRAVERSION={}", extra(kernel));
     let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, usize::from));
     let make = ["make", "-C", &source, &release, "LOCALVERSION=", &compiler, &jobs];
@@ -54,10 +54,10 @@ pub(super) fn make(root: &Path, kernel: &Kernel) -> Result<()> {
     let differences = differences(&stock, &read(root, &format!("{source}/.config"))?);
     ensure!(
         differences.is_empty(),
-        "with these compilers the kernel's configuration differs, so its Rust code would too:\n{}",
+        "with these compilers the kernel's configuration differs, so its Rust code would differ as well:\n{}",
         differences[..differences.len().min(SHOWN)].join("\n")
     );
-    step.done("that of the stock kernel");
+    step.done("equal to that of the stock kernel");
 
     let step = Step::begin("Rust metadata");
     run(&step, &[&make[..], &["prepare"]].concat())?;
@@ -67,10 +67,10 @@ pub(super) fn make(root: &Path, kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
-/// Copies the metadata to where the headers look for it, in another folder.
+/// Copies the metadata to the folder in which the headers expect it.
 ///
 /// # Errors
-/// It is not there.
+/// The source folder has no metadata.
 pub(super) fn place(from: &Path, to: &Path, kernel: &Kernel) -> Result<()> {
     let source = kernel.source();
     let target = inside(to, &format!("{}/rust", headers(kernel)));
@@ -83,14 +83,14 @@ pub(super) fn place(from: &Path, to: &Path, kernel: &Kernel) -> Result<()> {
         }
     }
     ensure!(count > 0, "the kernel's source has no Rust metadata");
-    // A link of the headers leads from here to another package, relative to itself.
+    // A relative link of the headers leads from here to another package.
     let scripts = inside(to, &format!("{}/scripts", headers(kernel)));
     std::fs::copy(inside(from, &format!("{source}/scripts/target.json")), scripts.join("target.json"))
         .context("cannot copy the description of the target")?;
     Ok(())
 }
 
-/// What Debian adds to the version for the release: `+deb13-amd64`.
+/// Returns the part of the release that Debian adds to the version: `+deb13-amd64`.
 fn extra(kernel: &Kernel) -> &str {
     kernel.release.find('+').map_or("", |at| &kernel.release[at..])
 }
@@ -111,13 +111,13 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// The C compiler that a configuration was made with: `CONFIG_CC_VERSION_TEXT="x86_64-linux-gnu-gcc-14 (Debian ...`.
+/// Returns the C compiler of a configuration: `CONFIG_CC_VERSION_TEXT="x86_64-linux-gnu-gcc-14 (Debian ...`.
 fn compiler(configuration: &str) -> Option<&str> {
     let text = configuration.lines().find_map(|line| line.strip_prefix("CONFIG_CC_VERSION_TEXT=\""))?;
     text.split_whitespace().next()
 }
 
-/// Settings that only one of two configurations has, `-` before those of the first.
+/// Returns settings that only one of two configurations has, with `-` before those of the first and `+` before the others.
 fn differences(first: &str, second: &str) -> Vec<String> {
     let settings =
         |text| -> BTreeSet<String> { str::lines(text).filter(is_setting).map(str::to_owned).collect() };
@@ -128,12 +128,12 @@ fn differences(first: &str, second: &str) -> Vec<String> {
     [only('-', &first, &second), only('+', &second, &first)].concat()
 }
 
-/// Whether a line sets something; the comment with the version is none.
+/// Returns whether a line is a setting; the comment with the version is not.
 fn is_setting(line: &&str) -> bool {
     line.starts_with("CONFIG_") || line.starts_with("# CONFIG_")
 }
 
-/// The symbols that the compiled kernel crates export.
+/// Returns the symbols that the compiled kernel crates export.
 fn exported(files: &[PathBuf]) -> Result<BTreeSet<String>> {
     let mut symbols = BTreeSet::new();
     for file in files {
@@ -149,7 +149,7 @@ fn exports(text: &str) -> impl Iterator<Item = String> {
     text.lines().filter_map(|line| Some(line.strip_prefix(EXPORT)?.split_once(')')?.0.to_owned()))
 }
 
-/// The symbols of Rust that a stock kernel exports: lines `CRC NAME OBJECT KIND`, with tabs.
+/// Returns the symbols of Rust that a stock kernel exports, from lines `CRC NAME OBJECT KIND`, with tabs.
 fn rust_symbols(symvers: &str) -> BTreeSet<String> {
     symvers
         .lines()
@@ -162,16 +162,16 @@ fn rust_symbols(symvers: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Says how many symbols are the same, or which are not.
+/// Returns the number of equal symbols as a text, or an error with the differing ones.
 fn compare(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Result<String> {
     ensure!(!ours.is_empty(), "the kernel's Rust code exports nothing");
     let only: Vec<_> = ours.symmetric_difference(theirs).collect();
     if only.is_empty() {
-        return Ok(format!("{} symbols, all of them those of the stock kernel", ours.len()));
+        return Ok(format!("{} symbols, equal to those of the stock kernel", ours.len()));
     }
     let shown: Vec<_> = only.iter().take(SHOWN).map(|name| name.as_str()).collect();
     bail!(
-        "{} of {} Rust symbols are not those of the stock kernel, so modules would not load: {} ...",
+        "{} of {} Rust symbols differ from those of the stock kernel, so modules would not load: {} ...",
         only.len(),
         ours.len(),
         shown.join(" ")
@@ -188,7 +188,7 @@ mod tests {
                            0x0\t_RNvCs2_3drm3bar\tdrivers/gpu/drm\tEXPORT_SYMBOL_GPL\t\n";
 
     #[test]
-    fn every_symbol_must_be_the_stock_kernels() {
+    fn every_symbol_must_equal_that_of_the_stock_kernel() {
         let ours: BTreeSet<_> = exports(
             "EXPORT_SYMBOL_RUST_GPL(_RNvCs1_6kernel3foo);\nEXPORT_SYMBOL_RUST_GPL(rust_helper_kfree);\n",
         )
@@ -198,8 +198,8 @@ mod tests {
         let renamed: BTreeSet<_> = ours.iter().map(|name| name.replace("Cs1", "Cs3")).collect();
         assert!(compare(&renamed, &theirs).unwrap_err().to_string().contains("_RNvCs3_6kernel3foo"));
         let fewer: BTreeSet<_> = ours.iter().skip(1).cloned().collect();
-        assert!(compare(&fewer, &theirs).is_err(), "one that is missing here is as bad");
-        assert!(compare(&BTreeSet::new(), &BTreeSet::new()).is_err(), "nothing compared is nothing shown");
+        assert!(compare(&fewer, &theirs).is_err(), "a missing symbol is an error as well");
+        assert!(compare(&BTreeSet::new(), &BTreeSet::new()).is_err(), "an empty comparison proves nothing");
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compiler_is_that_of_the_configuration() {
+    fn the_compiler_is_read_from_the_configuration() {
         let text = "CONFIG_CC_VERSION_TEXT=\"x86_64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0\"\n";
         assert_eq!(compiler(text), Some("x86_64-linux-gnu-gcc-14"));
     }

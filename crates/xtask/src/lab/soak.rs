@@ -1,7 +1,6 @@
-//! `cargo xtask lab soak`: tests that find more when they run longer, each alone in a machine of its own.
+//! `cargo xtask lab soak`: tests that find more faults if they run longer, each alone in a machine.
 //!
-//! A package names them in its manifest (`soak` under `[package.metadata.pronto.lab]`); they read from [`VARIABLE`] for how
-//! long they go on.
+//! A package lists them in its manifest (`soak` under `[package.metadata.pronto.lab]`). They read their duration from [`VARIABLE`].
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -20,32 +19,32 @@ use super::test;
 use crate::child::now;
 use crate::workspace::Workspace;
 
-/// Seconds for which a test shall go on.
+/// The variable with the duration of a test, in seconds.
 const VARIABLE: &str = "PRONTO_SOAK_SECONDS";
 
-/// For booting, for what a test does before and after, and for both on a kernel that checks itself.
+/// Extra time for booting and for what a test does before and after, also on a kernel with debugging checks.
 const AROUND: Duration = Duration::from_secs(600);
 
-/// How often it is said how far a test is.
-const SAID: Duration = Duration::from_secs(60);
+/// Interval of progress reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Minutes for which each test goes on.
+    /// Minutes for which each test runs
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
-    /// Only tests of this package (may be given several times).
+    /// Only tests of this package (repeatable)
     #[arg(long, short, value_name = "NAME")]
     package: Vec<String>,
-    /// The last line of the output is what came of it, in JSON.
+    /// Print the summary as JSON in the last line of the output
     #[arg(long)]
     json: bool,
-    /// Only tests whose names contain this.
+    /// Only tests whose names contain FILTER
     #[arg(value_name = "FILTER")]
     filter: Option<String>,
 }
 
-/// What came of all tests.
+/// The results of all tests.
 #[derive(Debug, Serialize)]
 struct Summary {
     kernel: String,
@@ -53,26 +52,26 @@ struct Summary {
     tests: Vec<Line>,
 }
 
-/// What came of one test.
+/// The result of one test.
 #[derive(Debug, Serialize)]
 struct Line {
     package: String,
     target: String,
     test: String,
     seconds: u64,
-    /// Why it failed, if it did.
+    /// The reason of the failure; `None` if the test passed.
     failure: Option<String>,
 }
 
-/// Runs the tests one after the other; all of them, also after one has failed.
+/// Runs all chosen tests in order, also after a failure.
 ///
 /// # Errors
-/// There is no such test, the tests do not build, or QEMU does not start. A test that fails is an exit code.
+/// No test matches, the tests do not build, or QEMU does not start. A test that fails is an exit code, not an error.
 pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Result<ExitCode> {
     let mut targets = suite::targets(workspace)?;
     let is_chosen = |name: &String| options.package.is_empty() || options.package.contains(name);
     targets.retain(|target| !target.needs.soak.is_empty() && is_chosen(&target.package));
-    ensure!(!targets.is_empty(), "no package with tests to soak");
+    ensure!(!targets.is_empty(), "no matching package has tests to soak");
     let packages: BTreeSet<_> = targets.iter().map(|target| target.package.clone()).collect();
     let mut chosen = Vec::new();
     let mut programs = Vec::new();
@@ -83,7 +82,7 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
         chosen.extend(names.iter().filter(soaked).filter(wanted).map(|name| (programs.len(), name.clone())));
         programs.push(program);
     }
-    ensure!(!chosen.is_empty(), "no test to soak matches");
+    ensure!(!chosen.is_empty(), "no matching test to soak");
     test::build_modules(workspace, image, &programs)?;
 
     let mut summary = Summary { kernel: image.kernel().release, minutes: options.minutes, tests: Vec::new() };
@@ -107,11 +106,10 @@ fn one(workspace: &Workspace, image: &Image, program: &Program, test: String, mi
     let machine = Machine::new(image, workspace, needs.cpus, None)?
         .with_memory(Memory::of(needs.numa))
         .with(needs.accelerator)
-        .knowing(format!("{VARIABLE}={}", time.as_secs()));
+        .with_variable(format!("{VARIABLE}={}", time.as_secs()));
     let start = now();
-    let ending = saying_how_far(&format!("{package} {test}"), minutes, start, || {
-        machine.run(&command, time + AROUND)
-    })?;
+    let ending =
+        with_progress(&format!("{package} {test}"), minutes, start, || machine.run(&command, time + AROUND))?;
     let failure = match ending {
         Ending::Exited(0) => None,
         Ending::Exited(code) => Some(format!("exit code {code}")),
@@ -121,14 +119,14 @@ fn one(workspace: &Workspace, image: &Image, program: &Program, test: String, mi
     Ok(Line { package: package.clone(), target: name.clone(), test, seconds, failure })
 }
 
-/// Does something, and says every minute how many have passed.
-fn saying_how_far<R>(what: &str, minutes: u64, start: Instant, work: impl FnOnce() -> R) -> R {
+/// Runs `work`, and prints the number of elapsed minutes every minute.
+fn with_progress<R>(name: &str, minutes: u64, start: Instant, work: impl FnOnce() -> R) -> R {
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            eprintln!("soak: {what}: {minutes} min");
-            while is_done.recv_timeout(SAID) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("soak: {what}: {} of {minutes} min", start.elapsed().as_secs() / 60);
+            eprintln!("soak: {name}: {minutes} min");
+            while is_done.recv_timeout(REPORT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("soak: {name}: {} of {minutes} min", start.elapsed().as_secs() / 60);
             }
         });
         let result = work();
@@ -137,7 +135,7 @@ fn saying_how_far<R>(what: &str, minutes: u64, start: Instant, work: impl FnOnce
     })
 }
 
-/// What came of it, for people.
+/// Returns the human-readable summary.
 fn table(summary: &Summary) -> String {
     let mut text = format!("\nsoak of {} min each on {}\n", summary.minutes, summary.kernel);
     for Line { package, target, test, seconds, failure } in &summary.tests {
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_what_failed_and_why() {
+    fn the_summary_contains_failures_and_reasons() {
         let summary = Summary {
             kernel: "7.2.12".to_owned(),
             minutes: 1,
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_returned() {
-        assert_eq!(saying_how_far("it", 1, now(), || 7), 7);
+    fn the_result_of_the_work_is_returned() {
+        assert_eq!(with_progress("it", 1, now(), || 7), 7);
     }
 }

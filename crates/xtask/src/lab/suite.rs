@@ -1,7 +1,7 @@
-//! Tests that run in the lab: which there are, what they need, and the words that start them there.
+//! Tests that run in the lab: their names, their needs, and the command that starts them.
 //!
-//! A test target named `lab` or `lab_*` is one. Its tests are ordinary ones, ignored where they are not meant to run. What they
-//! need of the machine stands in the manifest, under `[package.metadata.pronto.lab]`.
+//! A test target named `lab` or `lab_*` is one. Its tests are ordinary ones, which are ignored outside the lab. The needs are in the
+//! manifest, under `[package.metadata.pronto.lab]`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,30 @@ use super::accelerator::Accelerator;
 use super::machine::Memory;
 use crate::workspace::{Package, Workspace};
 
-/// The name of a test target that runs in the lab; it may go on after an underscore.
+/// The name of a test target that runs in the lab. An underscore and more text may follow.
 const INSIDE: &str = "lab";
 
-/// The same for one that runs on the host and starts machines itself.
-const BESIDE: &str = "drives_lab";
+/// The name of a test target that runs on the host and starts machines itself.
+const DRIVERS: &str = "drives_lab";
 
-/// What the tests of a package need.
+/// The needs of a package's tests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Needs {
-    /// Nodes with soft-RoCE devices; `lab-nodes` makes them before each test program and removes them after it.
+    /// Nodes with soft-RoCE devices. `lab-nodes` creates them before each test program and removes them after it.
     pub(crate) nodes: u32,
-    /// Processors of the machine.
+    /// Number of CPUs of the machine.
     pub(crate) cpus: u32,
-    /// Whether it has two NUMA nodes, and a network card on the second.
+    /// Whether the machine has two NUMA nodes, and a network card on the second.
     pub(crate) numa: bool,
-    /// Who carries out its instructions. Tests that ask for the same processors share one machine.
+    /// How instructions are executed. Test programs with equal CPUs, NUMA nodes and accelerator share a machine.
     pub(crate) accelerator: Accelerator,
-    /// The same for single test targets of the package, by name.
+    /// Accelerators of individual test targets of the package, by name.
     pub(crate) accelerators: BTreeMap<String, Accelerator>,
-    /// Parts of the names of tests that find more when they run longer: [`super::soak`].
+    /// Parts of the names of tests that find more faults if they run longer: see [`super::soak`].
     pub(crate) soak: Vec<String>,
-    /// Folders of kernel modules, from the root of the tree. They are built before the machine boots; see
-    /// [`super::module::place`] for where they are then.
+    /// Folders of kernel modules, relative to the root of the tree. They are built before the machine boots;
+    /// [`super::module::place`] returns their paths.
     pub(crate) modules: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Default for Needs {
 }
 
 impl Needs {
-    /// What one test target of the package needs.
+    /// Returns the needs of one test target of the package.
     fn of(&self, target: &str) -> Self {
         let accelerator = self.accelerators.get(target).copied().unwrap_or(self.accelerator);
         Self { accelerator, ..self.clone() }
@@ -67,7 +67,7 @@ impl Needs {
 pub(crate) struct Target {
     pub(crate) package: String,
     pub(crate) name: String,
-    /// Where its tests run, as with cargo: the folder of the package.
+    /// The working folder of its tests, as with cargo: the folder of the package.
     pub(crate) folder: PathBuf,
     pub(crate) needs: Needs,
 }
@@ -79,10 +79,10 @@ pub(super) struct Program {
     pub(super) executable: PathBuf,
 }
 
-/// The targets that run in the machine, in the order of their packages.
+/// Returns the targets that run in the machine, in the order of their packages.
 ///
 /// # Errors
-/// A manifest asks for what the lab does not know.
+/// The needs in a manifest are invalid.
 pub(crate) fn targets(workspace: &Workspace) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for package in &workspace.packages {
@@ -97,13 +97,13 @@ pub(crate) fn targets(workspace: &Workspace) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// The targets that run beside the machine, each with its package.
+/// Returns the targets that run on the host next to the machine, each with its package.
 pub(crate) fn drivers(workspace: &Workspace) -> Vec<(&str, &str)> {
     let targets = workspace
         .packages
         .iter()
         .flat_map(|package| package.targets_of("test").map(|name| (package.name.as_str(), name)));
-    targets.filter(|(_, name)| is(name, BESIDE)).collect()
+    targets.filter(|(_, name)| is(name, DRIVERS)).collect()
 }
 
 fn is(name: &str, kind: &str) -> bool {
@@ -113,10 +113,10 @@ fn is(name: &str, kind: &str) -> bool {
 fn needs(package: &Package) -> Result<Needs> {
     let Some(mark) = package.mark("lab") else { return Ok(Needs::default()) };
     Needs::deserialize(mark)
-        .with_context(|| format!("[package.metadata.pronto.lab] of {} is wrong", package.name))
+        .with_context(|| format!("[package.metadata.pronto.lab] of {} is invalid", package.name))
 }
 
-/// The programs by the machine that they need, so that each machine boots once.
+/// Groups the programs by the machine that they need, so that each machine boots once.
 pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<(u32, Memory, Accelerator), Vec<Program>> {
     let mut machines: BTreeMap<_, Vec<Program>> = BTreeMap::new();
     for program in programs {
@@ -126,12 +126,12 @@ pub(super) fn machines(programs: Vec<Program>) -> BTreeMap<(u32, Memory, Acceler
     machines
 }
 
-/// The command of a machine that runs these programs, each with `options`; `lab/lab-tests` reads it.
+/// Returns the command of a machine that runs these programs, each with `options`. `lab/lab-tests` parses it.
 ///
 /// # Errors
-/// A path is no text.
+/// A path is not valid UTF-8.
 pub(super) fn command(programs: &[Program], options: &[String]) -> Result<Vec<String>> {
-    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is no text");
+    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not valid UTF-8");
     let mut words = vec!["lab-tests".to_owned(), options.len().to_string()];
     words.extend_from_slice(options);
     for Program { target, executable } in programs {
@@ -145,7 +145,7 @@ pub(super) fn command(programs: &[Program], options: &[String]) -> Result<Vec<St
     Ok(words)
 }
 
-/// The programs that cargo says it has built for `targets`: lines of `--message-format=json`.
+/// Returns the programs that cargo reports for `targets`, from lines of `--message-format=json`.
 ///
 /// # Errors
 /// One of them is missing.
@@ -164,7 +164,7 @@ pub(super) fn built(messages: &str, targets: Vec<Target>) -> Result<Vec<Program>
     Ok(programs)
 }
 
-/// The manifest, name and file of a test program.
+/// Returns the manifest, name and file of a test program.
 fn artifact(message: &str) -> Option<(PathBuf, String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     let is_test = message["reason"] == "compiler-artifact" && message["target"]["kind"][0] == "test";
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_found_by_their_names_and_get_what_the_manifest_asks_for() {
+    fn tests_are_found_by_name_and_get_the_needs_of_their_manifest() {
         let targets = sample();
         let found: Vec<_> = targets.iter().map(|t| (t.name.as_str(), t.needs.nodes)).collect();
         assert_eq!(found, [("lab_queue_pairs", 2), ("lab", 0)]);
     }
 
     #[test]
-    fn a_target_may_have_another_clock_than_its_package() {
+    fn a_target_may_have_another_accelerator_than_its_package() {
         let lab = json!({ "accelerators": { "lab_latency": "virtual-time" } });
         let workspace =
             workspace(&[("expedite", json!({ "lab": lab }), &[("test", "lab"), ("test", "lab_latency")])]);
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_need_is_refused() {
+    fn a_misspelt_need_is_an_error() {
         let workspace = workspace(&[("verbs", json!({ "lab": { "node": 2 } }), &[("test", "lab")])]);
         let error = format!("{:#}", targets(&workspace).unwrap_err());
-        assert!(error.contains("of verbs is wrong") && error.contains("node"), "{error}");
+        assert!(error.contains("of verbs is invalid") && error.contains("node"), "{error}");
     }
 
     #[test]
-    fn what_cargo_built_is_found_by_package_and_name() {
+    fn built_programs_are_found_by_package_and_name() {
         let message = |package: &str, name: &str, kind: &str| {
             json!({ "reason": "compiler-artifact", "manifest_path": format!("/w/{package}/Cargo.toml"),
                 "target": { "name": name, "kind": [kind] }, "executable": format!("/t/{package}-{name}") })

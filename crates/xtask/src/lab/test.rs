@@ -1,5 +1,5 @@
-//! `cargo xtask lab test`: builds the tests that run in the lab, boots one machine for all that need the same, and
-//! passes on what they print.
+//! `cargo xtask lab test`: builds the tests of the lab, boots one machine for all tests with the same needs, and passes on their
+//! output.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -17,26 +17,26 @@ use crate::child::CommandLine;
 use crate::stages::unit;
 use crate::workspace::Workspace;
 
-/// What test programs get: the tests that are ignored on the host, one after the other, since they share a machine.
+/// Options of test programs: run only tests that are ignored on the host, sequentially, because they share a machine.
 const OPTIONS: &[&str] = &["--ignored", "--test-threads=1"];
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// Only tests of this package (may be given several times).
+    /// Only tests of this package (repeatable)
     #[arg(long, short, value_name = "NAME")]
     package: Vec<String>,
-    /// Only this test target (may be given several times).
+    /// Only this test target (repeatable)
     #[arg(long, value_name = "TARGET")]
     test: Vec<String>,
-    /// Seconds until a machine is ended, boot included.
+    /// Time limit for a machine, boot included
     #[arg(long, default_value_t = 1_800, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
-    /// Only tests whose names contain this; what follows are options of the test programs.
+    /// Only tests whose names contain FILTER; options of the test programs may follow
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FILTER")]
     words: Vec<String>,
 }
 
-/// Why the lab cannot run here, said where its tests would have been; CI takes no excuse.
+/// Prints for each test target why the lab cannot run here. In CI the result is a failure.
 pub(super) fn skip(workspace: &Workspace, reason: &str) -> Result<ExitCode> {
     for target in suite::targets(workspace)? {
         println!("{} {} ... ignored, {reason}", target.package, target.name);
@@ -44,10 +44,10 @@ pub(super) fn skip(workspace: &Workspace, reason: &str) -> Result<ExitCode> {
     Ok(if host::is_ci() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Runs the chosen tests; the code is that of cargo, or 125 if a machine failed.
+/// Runs the chosen tests. Returns the exit code of cargo, or 125 if a machine failed.
 ///
 /// # Errors
-/// There is no such test, or the tests do not build.
+/// No test matches, or the tests do not build.
 pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Result<ExitCode> {
     let mut targets = suite::targets(workspace)?;
     let among = |list: &[String], name: &String| list.is_empty() || list.contains(name);
@@ -63,7 +63,7 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
             let Target { package, name, .. } = program.target;
             ensure!(
                 !options.words.is_empty(),
-                "{package} {name} has no test that is ignored outside of the lab"
+                "{package} {name} has no test that is ignored outside the lab"
             );
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
     Ok(ExitCode::from(code))
 }
 
-/// Lets cargo build the targets. All at once they share a build with the other stages of `cargo xtask test`.
+/// Builds the targets with one cargo command, so that they share the build of the other stages of `cargo xtask test`.
 ///
 /// # Errors
 /// They do not build.
@@ -108,7 +108,7 @@ pub(super) fn build(
     let output =
         line.command().stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{line}`"))?;
     if !output.status.success() {
-        bail!("the tests for the lab do not build");
+        bail!("the tests of the lab do not build");
     }
     suite::built(&String::from_utf8_lossy(&output.stdout), targets)
 }
@@ -116,7 +116,7 @@ pub(super) fn build(
 /// Builds the kernel modules that the programs need.
 ///
 /// # Errors
-/// One of them does not build.
+/// A module does not build.
 pub(super) fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> Result<()> {
     let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.modules).collect();
     if modules.is_empty() {
@@ -129,10 +129,10 @@ pub(super) fn build_modules(workspace: &Workspace, image: &Image, programs: &[Pr
     Ok(())
 }
 
-/// Asks a test program, here, which tests it has for the lab that are chosen by `words`.
+/// Runs a test program on the host to list its tests for the lab that `words` choose.
 ///
 /// # Errors
-/// It does not start, or does not understand the words.
+/// The program does not start, or rejects the words.
 pub(super) fn tests_in(program: &Program, words: &[String]) -> Result<Vec<String>> {
     let mut list = Command::new(&program.executable);
     list.args(OPTIONS).args(words).args(["--list", "--format=terse"]).stdin(Stdio::null());

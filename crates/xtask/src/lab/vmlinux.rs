@@ -1,5 +1,5 @@
-//! The kernel itself out of Debian's compressed image. QEMU enters it directly (PVH); unpacking it in the guest would
-//! take seconds under emulation. The layout is that of Documentation/arch/x86/boot.rst.
+//! Unpacks the kernel from Debian's compressed image. QEMU starts it directly (PVH), because unpacking it in the guest would take
+//! seconds under emulation. Documentation/arch/x86/boot.rst describes the layout.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How the kernel in an image is compressed: the bytes it starts with, and the program that unpacks it.
+/// Compression formats of a kernel: the first bytes, and the program that unpacks it.
 const FORMATS: &[(&[u8], &str)] =
     &[(b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"\x1f\x8b", "gzip")];
 
-/// Bytes of the length that the kernel's build appends for all formats but gzip.
+/// Size of the length that the kernel's build appends for all formats except gzip, bytes.
 const LENGTH: usize = 4;
 
-/// Writes the kernel in `image` (a bzImage) to `vmlinux`; `scratch` is for what lies between.
+/// Writes the kernel in `image` (a bzImage) to `vmlinux`; `scratch` is a folder for intermediate files.
 ///
 /// # Errors
-/// The image is none, or is compressed in another way.
+/// The file is not a kernel image, or its compression is not supported.
 pub(super) fn extract(image: &Path, scratch: &Path, vmlinux: &Path) -> Result<()> {
     let bytes = std::fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
     let (program, payload) = payload(&bytes).with_context(|| format!("in {}", image.display()))?;
@@ -33,17 +33,17 @@ pub(super) fn extract(image: &Path, scratch: &Path, vmlinux: &Path) -> Result<()
     ensure!(status.success(), "{program} could not unpack the kernel");
     let mut magic = [0; 4];
     std::io::Read::read_exact(&mut File::open(vmlinux)?, &mut magic)?;
-    ensure!(&magic == b"\x7fELF", "what is in the kernel image is no ELF file");
+    ensure!(&magic == b"\x7fELF", "the content of the kernel image is not an ELF file");
     Ok(())
 }
 
-/// The compressed kernel in an image, and what unpacks it.
+/// Returns the program that unpacks the compressed kernel in an image, and the compressed kernel.
 fn payload(image: &[u8]) -> Result<(&'static str, &[u8])> {
     let field = |at: usize| -> Option<usize> {
         let bytes = image.get(at..at + 4)?.try_into().ok()?;
         usize::try_from(u32::from_le_bytes(bytes)).ok()
     };
-    ensure!(image.get(0x202..0x206) == Some(b"HdrS"), "this is no kernel image");
+    ensure!(image.get(0x202..0x206) == Some(b"HdrS"), "not a kernel image");
     let sectors = match image[0x1f1] {
         0 => 4,
         sectors => usize::from(sectors),
@@ -54,7 +54,7 @@ fn payload(image: &[u8]) -> Result<(&'static str, &[u8])> {
     });
     let payload = found.context("the image ends before its kernel")?;
     let Some((_, program)) = FORMATS.iter().find(|(magic, _)| payload.starts_with(magic)) else {
-        bail!("the kernel is compressed in a way unknown here");
+        bail!("the compression of the kernel is not supported");
     };
     let trailer = if *program == "gzip" { 0 } else { LENGTH };
     Ok((program, &payload[..payload.len().saturating_sub(trailer)]))
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn invalid_images_are_errors() {
         assert!(payload(b"MZ").is_err());
         assert!(payload(&image(b"plain")).is_err());
         let cut = image(b"\x28\xb5\x2f\xfdkernel");

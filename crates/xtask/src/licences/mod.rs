@@ -1,7 +1,7 @@
 //! Licences, banned crates and sources of every dependency, checked against deny.toml.
 //!
-//! Reads the part of cargo-deny's configuration that this project uses, and refuses what it does not understand. Where
-//! cargo-deny is installed, it does the work instead.
+//! Reads the part of cargo-deny's configuration that this project uses, and rejects other keys. If cargo-deny is installed, it
+//! does the check instead.
 
 mod policy;
 mod spdx;
@@ -19,13 +19,13 @@ use policy::{Dependency, Policy};
 
 const POLICY: &str = "deny.toml";
 
-/// The workspaces, each with a policy of its own.
+/// The workspaces, each with its own policy.
 const WORKSPACES: [&str; 2] = ["", "bench/peers"];
 
-/// cargo-deny takes seconds.
+/// Time limit of cargo-deny, which takes seconds.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// One sentence per dependency that may not be used.
+/// Returns one finding for each dependency that violates the policy.
 ///
 /// # Errors
 /// The dependencies or the policy cannot be read.
@@ -59,7 +59,7 @@ fn cargo_deny(folder: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// The packages of the dependency graph, on every platform and under every `cfg`.
+/// Returns the packages of the dependency graph, on every platform and under every `cfg`.
 fn dependencies(metadata: &Value) -> Result<Vec<Dependency>> {
     let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata has no dependency graph")?;
     let used: Vec<&Value> = nodes.iter().map(|node| &node["id"]).collect();

@@ -1,4 +1,4 @@
-//! What deny.toml allows, and what it objects to in one dependency.
+//! The policy in deny.toml, and its objections to a dependency.
 
 use std::path::PathBuf;
 
@@ -19,12 +19,12 @@ pub(super) struct Policy {
     registries: Vec<String>,
 }
 
-/// What a package that states no licence says in a file of its own, as read by a person.
+/// The licence of a package that states none in its manifest, as a person has read it in a file of the package.
 #[derive(Debug)]
 struct Clarified {
     name: String,
     licence: String,
-    /// The file, and the CRC-32 of what was read.
+    /// The files, and the CRC-32 of the content that was read.
     files: Vec<(String, u32)>,
 }
 
@@ -48,7 +48,7 @@ impl Clarified {
         })
     }
 
-    /// Whether every file still is what was read.
+    /// Returns whether every file still has the content that was read.
     fn holds(&self, dependency: &Dependency) -> bool {
         self.files.iter().all(|(path, hash)| {
             let text = std::fs::read(dependency.folder.join(path)).unwrap_or_default();
@@ -59,15 +59,15 @@ impl Clarified {
     }
 }
 
-/// One package of the dependency graph, the workspace's own included.
+/// A package of the dependency graph, including those of the workspace.
 #[derive(Debug)]
 pub(super) struct Dependency {
     name: String,
     version: String,
     licence: Option<String>,
-    /// `None` for a folder on this machine.
+    /// The registry or repository; `None` for a folder on this machine.
     source: Option<String>,
-    /// Whether it lies in this workspace.
+    /// Whether the package belongs to this workspace.
     is_own: bool,
     folder: PathBuf,
 }
@@ -93,7 +93,7 @@ impl Policy {
     /// Reads the text of deny.toml.
     ///
     /// # Errors
-    /// It is no TOML, or has a key that only cargo-deny knows: a rule that is not applied must not look applied.
+    /// The text is not TOML, or contains a key that only cargo-deny understands: a rule must not look applied if it is not.
     pub(super) fn read(text: &str) -> Result<Self> {
         let mut policy = Self::default();
         for (section, keys) in &text.parse::<Table>()? {
@@ -110,17 +110,17 @@ impl Policy {
                     }
                     "bans.deny" => policy.banned = crates(&at, value)?,
                     "sources.allow-registry" => policy.registries = strings(&at, value)?,
-                    // These say how loud cargo-deny is; here, everything unknown is an objection.
+                    // These keys set the severity of cargo-deny. Here, everything unknown is an objection.
                     "sources.unknown-registry" | "sources.unknown-git" if value.as_str() == Some("deny") => {}
                     "licenses.unused-allowed-license" | "bans.multiple-versions" | "bans.wildcards" => {}
-                    _ => bail!("`{at}` is not understood"),
+                    _ => bail!("`{at}` is not supported"),
                 }
             }
         }
         Ok(policy)
     }
 
-    /// Why this dependency may not be used; empty when it may.
+    /// Returns the reasons why this dependency may not be used; empty if it may be used.
     pub(super) fn objections(&self, dependency: &Dependency) -> Vec<String> {
         let Dependency { name, version, .. } = dependency;
         let mut objections = Vec::new();
@@ -146,7 +146,7 @@ impl Policy {
                 .is_some_and(|url| self.registries.iter().any(|known| known == url))
         };
         if !dependency.is_own && !source.is_some_and(known) {
-            object(format!("comes from {}, which is no allowed registry", source.unwrap_or("nowhere")));
+            object(format!("comes from {}, which is not an allowed registry", source.unwrap_or("nowhere")));
         }
         objections
     }
@@ -154,10 +154,14 @@ impl Policy {
 
 fn strings(at: &str, value: &toml::Value) -> Result<Vec<String>> {
     let list = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
-    list.iter().map(|v| Ok(v.as_str().with_context(|| format!("`{at}` holds no text"))?.to_owned())).collect()
+    list.iter()
+        .map(|v| {
+            Ok(v.as_str().with_context(|| format!("`{at}` contains a value that is not a text"))?.to_owned())
+        })
+        .collect()
 }
 
-/// Names of crates, each as a text or as a table with the key `crate`.
+/// Reads the names of crates, each a text or a table with the key `crate`.
 fn crates(at: &str, value: &toml::Value) -> Result<Vec<String>> {
     let list = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
     list.iter().map(|entry| crate_name(at, entry)).collect()
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_licence_in_a_file_counts_while_the_file_is_the_same() {
+    fn a_clarified_licence_holds_until_its_file_changes() {
         let folder = std::env::temp_dir().join(format!("pronto-clarified-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("LICENSE"), "123456789").unwrap();
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_would_not_be_applied_is_an_error() {
+    fn an_unsupported_rule_is_an_error() {
         assert!(Policy::read("[bans]\nskip-tree = []").is_err());
         assert!(Policy::read("[sources]\nunknown-git = \"allow\"").is_err());
         assert!(Policy::read("[licenses]\nallow = \"MIT\"").is_err());

@@ -1,11 +1,11 @@
-//! SPDX licence expressions: whether one can be satisfied with the licences that are allowed.
+//! SPDX licence expressions: whether the allowed licences satisfy one.
 //!
-//! Grammar: SPDX specification 2.3, annex D. Old crates write `/` for `OR`.
+//! Grammar: SPDX specification 2.3, annex D. Old crates use `/` for `OR`.
 
 use anyhow::{Result, bail};
 
-/// Whether `expression` holds when exactly the terms that `allowed` accepts hold. A term is a licence identifier, with
-/// its exception if it has one (`Apache-2.0 WITH LLVM-exception`).
+/// Returns whether `expression` holds if exactly the terms that `allowed` accepts hold. A term is a licence identifier, with its
+/// exception if there is one (`Apache-2.0 WITH LLVM-exception`).
 ///
 /// # Errors
 /// The expression is malformed.
@@ -15,7 +15,7 @@ pub(super) fn satisfied(expression: &str, allowed: impl Fn(&str) -> bool) -> Res
     let holds = any(&mut tokens, &allowed)?;
     match tokens.next() {
         None => Ok(holds),
-        Some(token) => bail!("`{token}` is too much"),
+        Some(token) => bail!("unexpected `{token}`"),
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn or_needs_one_and_needs_all() {
+    fn or_needs_one_term_and_needs_all() {
         assert!(holds("MIT"));
         assert!(holds("GPL-3.0 OR MIT"));
         assert!(holds("GPL-3.0/MIT"));

@@ -1,4 +1,4 @@
-//! The copy in which faults are planted: the crate and what it is built with, in a small workspace below the target folder.
+//! The copy in which faults are planted: a crate and its dependencies, as a small workspace below the target folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,21 +9,21 @@ use toml::{Table, Value};
 
 use crate::workspace::{Package, Workspace};
 
-/// A crate that may be spoiled, with its neighbours in the workspace.
+/// A copy of a crate and of the workspace crates that it depends on.
 #[derive(Debug)]
 pub(super) struct Copy {
-    /// Of the small workspace.
+    /// The root of the small workspace.
     pub(super) root: PathBuf,
-    /// The folder of the sources, in the copy and in the tree.
+    /// The folder of the sources: in the copy, and in the tree.
     sources: [PathBuf; 2],
 }
 
 impl Copy {
-    /// Copies `packages` and the packages of the workspace that they depend on. Faults are planted in the folder `sources` of
-    /// the first one. Removes the sources that an earlier run left, and keeps what it built.
+    /// Copies `packages` and the workspace packages that they depend on. Faults are planted in the folder `sources` of the first
+    /// package. Removes the sources of an earlier run, and keeps its build output.
     ///
     /// # Errors
-    /// Something cannot be read or written.
+    /// A file or folder cannot be read or written.
     pub(super) fn make(workspace: &Workspace, packages: &[&Package], sources: &str) -> Result<Self> {
         let spoiled = packages.first().context("no package is copied")?;
         let root = workspace.target.join("mutate").join(&spoiled.name);
@@ -37,7 +37,7 @@ impl Copy {
             let path = workspace.root.join(folder).join("Cargo.toml");
             let text =
                 fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            text.parse().with_context(|| format!("{} is wrong", path.display()))
+            text.parse().with_context(|| format!("{} is invalid", path.display()))
         })?;
         for folder in &folders {
             let copy = root.join(folder);
@@ -54,27 +54,27 @@ impl Copy {
         Ok(Self { root, sources })
     }
 
-    /// The source as it is in the tree.
+    /// Returns the source as it is in the tree.
     pub(super) fn source(&self, file: &str) -> Result<String> {
         let path = self.sources[1].join(file);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Puts `text` in the place of the copy of a source.
+    /// Replaces the copy of a source by `text`.
     pub(super) fn write(&self, file: &str, text: &str) -> Result<()> {
         let path = self.sources[0].join(file);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-/// A package's folder, relative to the workspace.
+/// Returns the folder of a package, relative to the workspace.
 fn below(workspace: &Workspace, folder: &Path) -> Result<String> {
     let relative = folder.strip_prefix(&workspace.root);
     let relative = relative.with_context(|| format!("{} is outside of the workspace", folder.display()))?;
-    Ok(relative.to_str().context("a folder's name is no text")?.to_owned())
+    Ok(relative.to_str().context("the name of a folder is not valid UTF-8")?.to_owned())
 }
 
-/// `folders` and those of all packages that theirs depend on, also for their tests. `read` returns a folder's manifest.
+/// Returns `folders` and those of all packages that theirs depend on, including dev-dependencies. `read` returns the manifest of a folder.
 fn with_dependencies(
     root: &Table,
     folders: BTreeSet<String>,
@@ -97,7 +97,7 @@ fn with_dependencies(
     Ok(found)
 }
 
-/// The names of everything that a package depends on, of each kind and for each target.
+/// Returns the names of all dependencies of a package, of each kind and for each target.
 fn dependencies(manifest: &Table) -> impl Iterator<Item = &str> {
     const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
     let targets = manifest.get("target").and_then(Value::as_table);
@@ -107,7 +107,7 @@ fn dependencies(manifest: &Table) -> impl Iterator<Item = &str> {
     lists.flat_map(Table::keys).map(String::as_str)
 }
 
-/// The root manifest with the packages in `folders` as its only members.
+/// Returns the root manifest with the packages in `folders` as its only members.
 fn small_workspace(mut manifest: Table, folders: &BTreeSet<String>) -> Result<Table> {
     let workspace = manifest
         .get_mut("workspace")
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_what_its_package_is_built_and_tested_with() {
+    fn a_copy_contains_dependencies_and_dev_dependencies() {
         let read = |folder: &str| {
             Ok(table(match folder {
                 "a" => "[dependencies]\nb.workspace = true\nserde.workspace = true\n",

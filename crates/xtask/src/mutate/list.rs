@@ -1,4 +1,4 @@
-//! The list of a crate's faults, and what one of them makes of a source.
+//! The list of a crate's faults, and the application of a fault to a source.
 
 use std::fs;
 use std::path::Path;
@@ -6,25 +6,25 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Where the list lies, in the crate that it mutates.
+/// The path of the list, in the crate in which its faults are planted.
 pub(super) const LIST: &str = "mutations.toml";
 
-/// Where the unit tests of a source begin. No fault is planted behind it.
+/// Beginnings of the unit tests of a source. No fault is planted after it.
 const TESTS: &[&str] = &["#[cfg(test)]\nmod tests", "#[cfg(all(test, not(loom)))]\nmod tests"];
 
-/// One fault to plant.
+/// A fault to plant.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutation {
-    /// The source, below the subject's folder of sources.
+    /// The source file, relative to the subject's folder of sources.
     pub(super) file: String,
-    /// Stands there once.
+    /// The text to replace, which occurs once.
     from: String,
-    /// What it becomes.
+    /// The replacement.
     to: String,
-    /// The promise that is lost.
+    /// The property that the fault breaks.
     pub(super) breaks: String,
-    /// The test of `pronto-sim` that must notice. Without one, the crate's own tests must.
+    /// The test of `pronto-sim` that must fail. Without one, a test of the crate itself must fail.
     pub(super) simulation: Option<String>,
 }
 
@@ -33,15 +33,15 @@ struct List {
     mutation: Vec<Mutation>,
 }
 
-/// All mutations of the crate in `folder`, in the order of the list.
+/// Returns all mutations of the crate in `folder`, in the order of the list.
 ///
 /// # Errors
-/// There is no list, it is no TOML of the known shape, or it is empty.
+/// The list is missing, is not TOML of the known format, or is empty.
 pub(super) fn read(folder: &Path) -> Result<Vec<Mutation>> {
     let path = folder.join(LIST);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let list: List = toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
-    ensure!(!list.mutation.is_empty(), "{} names no mutation", path.display());
+    let list: List = toml::from_str(&text).with_context(|| format!("{} is invalid", path.display()))?;
+    ensure!(!list.mutation.is_empty(), "{} contains no mutation", path.display());
     Ok(list.mutation)
 }
 
@@ -52,22 +52,22 @@ impl Mutation {
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
     }
 
-    /// `source` with the fault in it.
+    /// Returns `source` with the fault.
     ///
     /// # Errors
-    /// What is to be replaced does not stand there exactly once before the tests, or nothing would change: the rule has
-    /// moved, and the list must follow.
+    /// The text to replace does not occur exactly once before the tests, or the replacement is identical. If the code was changed, the
+    /// list must be updated.
     pub(super) fn applied(&self, source: &str) -> Result<String> {
         let tests = TESTS.iter().filter_map(|tests| source.find(tests)).min();
         let (rule, tests) = source.split_at(tests.unwrap_or(source.len()));
         let found = rule.matches(&self.from).count();
-        ensure!(found == 1, "`{}` stands in {} {found} times, expected once", self.from, self.file);
-        ensure!(self.from != self.to, "`{}` becomes what it is", self.from);
+        ensure!(found == 1, "`{}` occurs in {} {found} times, expected once", self.from, self.file);
+        ensure!(self.from != self.to, "`{}` is replaced by itself", self.from);
         Ok(rule.replacen(&self.from, &self.to, 1) + tests)
     }
 }
 
-/// The first mutation of each file.
+/// Returns the first mutation of each file.
 pub(super) fn first_of_each_file(mutations: &[Mutation]) -> Vec<&Mutation> {
     let is_first =
         |(place, m): &(usize, &Mutation)| !mutations[..*place].iter().any(|other| other.file == m.file);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_is_changed_and_its_tests_are_not() {
+    fn only_the_rule_is_changed_not_its_tests() {
         for mark in TESTS {
             let source = format!("fn two() {{ 2 }}\n{mark} {{ 2 }}\n");
             let changed = mutation("two.rs", "2", "3").applied(&source).unwrap();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_once_is_refused() {
+    fn a_text_that_does_not_occur_once_is_an_error() {
         for (source, from, to) in [("a b", "c", "d"), ("a a", "a", "b"), ("a", "a", "a")] {
             assert!(mutation("x.rs", from, to).applied(source).is_err(), "{source}");
         }
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn quick_takes_one_of_each_file() {
+    fn quick_plants_one_fault_per_file() {
         let all = ["a", "a", "b", "a", "c", "b"].map(|file| mutation(file, "1", "2"));
         let files: Vec<_> = first_of_each_file(&all).iter().map(|m| m.file.as_str()).collect();
         assert_eq!(files, ["a", "b", "c"]);
     }
 
     #[test]
-    fn the_list_of_the_policies_fits_their_sources_and_leaves_no_rule_out() {
+    fn the_list_of_the_policies_applies_and_covers_every_rule() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../sched-policy"));
         let mutations = read(folder).unwrap();
         let source = |file: &str| fs::read_to_string(folder.join("src/policy").join(file)).unwrap();
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Parts of the core that change a call's state, a duty, a phase or a count, and how many faults each has at least.
+    /// Parts of the core that change the state of a call, a duty, a phase or a count, and the least number of faults in each.
     const PARTS: &[(&str, usize)] = &[
         ("session/calls/", 8),
         ("session/token.rs", 2),
@@ -145,7 +145,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_list_of_the_core_fits_its_sources_and_leaves_no_part_out() {
+    fn the_list_of_the_core_applies_and_covers_every_part() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../comm-core"));
         let faults = read(folder).unwrap();
         assert!(faults.len() >= 40, "{} faults", faults.len());

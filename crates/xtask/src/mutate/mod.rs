@@ -1,8 +1,8 @@
 //! `cargo xtask mutate`: plants known faults in the scheduling policies and in the core, one at a time, and expects a test to
 //! fail.
 //!
-//! A rule that can be broken without a test noticing is a rule in name only. The faults stand in each crate's
-//! `mutations.toml`; they are planted in a copy below the target folder, never in the tree.
+//! A rule that can be broken without a failing test is not checked. The faults are listed in each crate's `mutations.toml`; they are
+//! planted in a copy below the target folder, never in the tree.
 
 mod copy;
 mod list;
@@ -21,7 +21,7 @@ use copy::Copy;
 use list::Mutation;
 use subject::{Judging, Subject};
 
-/// A build or the tests of one fault; they take seconds. A fault that makes a loop endless is noticed by this.
+/// Time limit for a build or the tests of one fault, which take seconds. It detects faults that cause endless loops.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Plant only the faults that `cargo xtask test` plants
     #[arg(long)]
     quick: bool,
-    /// Plant only the faults of this source, such as `budget.rs` or `calls/open.rs` (may be given several times)
+    /// Plant only the faults of this source, such as `budget.rs` or `calls/open.rs` (repeatable)
     #[arg(long, value_name = "FILE")]
     file: Vec<String>,
 }
@@ -37,8 +37,8 @@ pub(crate) struct Options {
 /// Plants the chosen faults.
 ///
 /// # Errors
-/// Something cannot be read, written or started, or the tests fail without any fault. A fault that no test notices is an
-/// exit code.
+/// A file cannot be read or written, a command does not start, or the tests fail without a fault. A fault that no test detects is an
+/// exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let mut findings = Vec::new();
     let mut planted = 0;
@@ -51,14 +51,14 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         planted += chosen.len();
         findings.extend(survivors(workspace, subject, &chosen)?);
     }
-    ensure!(planted > 0, "no fault is of {}", options.file.join(" or "));
+    ensure!(planted > 0, "no fault is listed for {}", options.file.join(" or "));
     Ok(crate::verdict("mutate", &findings))
 }
 
-/// Plants the faults of a bounded run: what `cargo xtask test` does.
+/// Plants the faults of a bounded run, for `cargo xtask test`.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for subject in subject::ALL {
@@ -68,7 +68,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Returns a finding for each fault that no test noticed.
+/// Returns a finding for each fault that no test detects.
 fn survivors(workspace: &Workspace, subject: &Subject, faults: &[&Mutation]) -> Result<Vec<String>> {
     if faults.is_empty() {
         return Ok(Vec::new());
@@ -82,7 +82,7 @@ fn survivors(workspace: &Workspace, subject: &Subject, faults: &[&Mutation]) -> 
     for tests in judges.values() {
         let name = subject.package;
         ensure!(tests.build()?, "the copy of {name} does not build");
-        ensure!(tests.fail()?.is_none(), "the tests of {name} fail before a fault was planted");
+        ensure!(tests.fail()?.is_none(), "the tests of {name} fail without any fault");
     }
     let mut findings = Vec::new();
     for (done, fault) in faults.iter().enumerate() {
@@ -94,10 +94,10 @@ fn survivors(workspace: &Workspace, subject: &Subject, faults: &[&Mutation]) -> 
             findings.push(format!("{}: `{}`: the fault does not compile", fault.file, fault.breaks));
             "does not compile".to_owned()
         } else if let Some(test) = tests.fail()? {
-            format!("noticed by {test}")
+            format!("detected by {test}")
         } else {
-            findings.push(format!("{}: no test notices that this is lost: {}", fault.file, fault.breaks));
-            "NOT NOTICED".to_owned()
+            findings.push(format!("{}: no test detects this fault: {}", fault.file, fault.breaks));
+            "NOT DETECTED".to_owned()
         };
         copy.write(&fault.file, &source)?;
         let (at, of, took) = (done + 1, faults.len(), begun.elapsed().as_secs_f64());
@@ -106,7 +106,7 @@ fn survivors(workspace: &Workspace, subject: &Subject, faults: &[&Mutation]) -> 
     Ok(findings)
 }
 
-/// The tests of the copy that one judge runs.
+/// The commands that build and run the tests which judge a fault.
 struct Tests {
     build: CommandLine,
     run: CommandLine,
@@ -120,7 +120,7 @@ impl Tests {
             .quiet()
             .env("CARGO_TARGET_DIR", copy.root.join("target").to_string_lossy())
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            // A fault may leave something unused, and what a failing property test found is of no further use.
+            // A fault may leave code unused, and failing inputs of property tests need not be kept.
             .env("RUSTFLAGS", "-Awarnings")
             .env("RUST_BACKTRACE", "0")
             .env("PROPTEST_FAILURE_PERSISTENCE", "off")
@@ -129,7 +129,7 @@ impl Tests {
         Self { build, run: tests.arg("--").args(judging.filter) }
     }
 
-    /// Whether it builds.
+    /// Builds the tests. Returns whether the build succeeded.
     fn build(&self) -> Result<bool> {
         Ok(matches!(self.build.run(LIMIT)?.end, End::Exited(status) if status.success()))
     }
@@ -142,7 +142,7 @@ impl Tests {
             End::Killed => return Ok(Some("the time limit".to_owned())),
         };
         if status.success() {
-            ensure!(outcome.tests.passed > 0, "no test was run");
+            ensure!(outcome.tests.passed > 0, "no test ran");
             return Ok(None);
         }
         let failed = outcome.output.iter().find_map(|line| failed_test(line));
@@ -150,7 +150,7 @@ impl Tests {
     }
 }
 
-/// The name of a test in the line that begins the output of a failed test.
+/// Returns the name of a failed test from the line that begins its output.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_test_that_failed_is_named() {
+    fn the_failed_test_is_named() {
         assert_eq!(
             failed_test("---- calls::open::tests::ends_once stdout ----"),
             Some("calls::open::tests::ends_once")

@@ -1,4 +1,4 @@
-//! The crates in which faults are planted, and the tests that judge each fault.
+//! The crates in which faults are planted, and the tests that must detect each fault.
 
 use anyhow::{Context, Result, ensure};
 
@@ -13,7 +13,7 @@ pub(super) struct Subject {
     pub(super) sources: &'static str,
     /// The faults that a bounded run plants.
     bounded: Bounded,
-    /// The tests of the crate itself: arguments of `cargo test`, and a filter on the names of tests.
+    /// Chooses the unit tests of the crate.
     unit: fn(&Package) -> Judging,
 }
 
@@ -24,19 +24,19 @@ enum Bounded {
     All,
 }
 
-/// The arguments of `cargo test` that choose the tests which judge a fault.
+/// The arguments of `cargo test` that choose the tests which must detect a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Judging {
     pub(super) targets: Vec<String>,
-    /// A part of the names of the tests that are run.
+    /// A part of the names of the tests to run.
     pub(super) filter: Option<&'static str>,
 }
 
-/// The package whose tests are whole sessions in a simulated world.
+/// The package whose tests run whole sessions in a simulated world.
 const SIMULATION: &str = "pronto-sim";
 
-/// A test of the policies that reads sources and compiled code. It would notice a fault by how the code looks, which proves
-/// nothing about what the policies decide.
+/// A test of the policies that inspects sources and compiled code. It would detect a fault by the form of the code, not by the
+/// decisions of the policies.
 const NOT_BEHAVIOUR: &str = "kernel_rules";
 
 pub(super) const ALL: &[Subject] = &[
@@ -72,15 +72,15 @@ impl Judging {
 }
 
 impl Subject {
-    /// The subject's package in this workspace.
+    /// Returns the subject's package in this workspace.
     ///
     /// # Errors
-    /// There is none.
+    /// The workspace has no such package.
     pub(super) fn package<'w>(&self, workspace: &'w Workspace) -> Result<&'w Package> {
         find(workspace, self.package)
     }
 
-    /// All faults of the subject.
+    /// Returns all faults of the subject.
     ///
     /// # Errors
     /// The list cannot be read.
@@ -88,7 +88,7 @@ impl Subject {
         list::read(&self.package(workspace)?.folder)
     }
 
-    /// The faults of `all` that a bounded run plants.
+    /// Returns those of the faults `all` that a bounded run plants.
     pub(super) fn bounded<'a>(&self, all: &'a [Mutation]) -> Vec<&'a Mutation> {
         match self.bounded {
             Bounded::FirstOfEachFile => list::first_of_each_file(all),
@@ -96,7 +96,7 @@ impl Subject {
         }
     }
 
-    /// The packages that the copy begins with: the subject and those whose tests judge the faults.
+    /// Returns the packages to copy: the subject, and those whose tests must detect the faults.
     pub(super) fn packages<'w>(
         &self,
         workspace: &'w Workspace,
@@ -109,7 +109,7 @@ impl Subject {
         Ok(packages)
     }
 
-    /// The tests that judge a fault: those of the crate, or the test `simulation` of the simulation.
+    /// Returns the tests that must detect a fault: those of the crate, or the test `simulation` of `pronto-sim`.
     ///
     /// # Errors
     /// The package, or the test, does not exist.
@@ -126,7 +126,7 @@ fn find<'w>(workspace: &'w Workspace, name: &str) -> Result<&'w Package> {
         .packages
         .iter()
         .find(|package| package.name == name)
-        .with_context(|| format!("there is no {name}"))
+        .with_context(|| format!("the workspace has no package {name}"))
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn a_fault_is_judged_by_the_tests_that_its_subject_and_its_entry_name() {
+    fn a_fault_is_judged_by_the_tests_of_its_subject_or_entry() {
         let workspace = workspace(&[
             ("pronto-sched-policy", Value::Null, &[("test", "golden"), ("test", NOT_BEHAVIOUR)]),
             ("pronto-core", Value::Null, &[("test", "typestate")]),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_does_not_exist_is_an_error() {
+    fn a_missing_test_is_an_error() {
         let workspace = workspace(&[
             ("pronto-core", Value::Null, &[]),
             ("pronto-sim", Value::Null, &[("test", "storm")]),

@@ -1,24 +1,25 @@
-//! A folder as one compressed file, the same whenever its contents are, and its checksum.
+//! A reproducible compressed archive of a folder, and its checksum.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// What was made.
+/// The files that were created.
 #[derive(Debug)]
 pub(super) struct Archive {
     pub(super) file: PathBuf,
-    /// A line for `sha256sum --check`.
+    /// A file with a line for `sha256sum --check`.
     pub(super) checksum: PathBuf,
 }
 
-/// Packs `folder` into `FOLDER.tar.gz`, beside it. Names are sorted, owners are root and times are `time`, seconds since 1970.
+/// Packs `folder` into `FOLDER.tar.gz` in the same parent folder. Names are sorted, the owner is root, and all times are `time`
+/// (seconds since 1970), so equal contents give equal archives.
 ///
 /// # Errors
 /// tar, gzip or sha256sum is missing or fails.
 pub(super) fn pack(folder: &Path, time: u64) -> Result<Archive> {
-    let place = folder.parent().context("the folder lies in one")?;
+    let place = folder.parent().context("the folder has a parent")?;
     let name = folder.file_name().and_then(|name| name.to_str()).context("the folder has a name")?;
     let file = format!("{name}.tar.gz");
     let tar = Command::new("tar")
@@ -60,13 +61,13 @@ mod tests {
         }
     }
 
-    /// Writes what a program of ours writes, into one file.
+    /// A substitute for a program, which writes its manual page.
     const PROGRAM: &str = "#!/bin/sh\n[ \"$1\" = cli-pages ] && mkdir -p \"$2/man/man1\" && echo page > \"$2/man/man1/${0##*/}.1\"\n";
 
-    fn said(command: &mut Command) -> String {
-        let output = command.output().expect("a program of every system");
+    fn stdout(command: &mut Command) -> String {
+        let output = command.output().expect("the program exists on every system");
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("it prints text")
+        String::from_utf8(output.stdout).expect("the output is text")
     }
 
     fn packed(place: &Path, program: &Path) -> Archive {
@@ -74,20 +75,21 @@ mod tests {
         let _ = fs::remove_dir_all(&folder);
         stage::programs(&[program.to_owned()], &folder).expect("the program writes its page");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        stage::beside(&root, "whose work this is", &folder).expect("the documents are there");
-        pack(&folder, 1_000_000_000).expect("tar is part of every system")
+        stage::documents(&root, "whose work this is", &folder).expect("the documents exist");
+        pack(&folder, 1_000_000_000).expect("tar exists on every system")
     }
 
     #[test]
-    fn an_archive_has_programs_pages_licences_and_documents_and_its_checksum() {
+    fn an_archive_has_all_parts_and_a_checksum() {
         let place = Folder(std::env::temp_dir().join(format!("pronto-package-{}", std::process::id())));
-        fs::create_dir_all(&place.0).expect("a temporary folder can be made");
+        fs::create_dir_all(&place.0).expect("the temporary folder is writable");
         let program = place.0.join("prontod");
-        fs::write(&program, PROGRAM).expect("the folder is this test's own");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("the same");
+        fs::write(&program, PROGRAM).expect("the temporary folder is writable");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700))
+            .expect("the file belongs to this test");
 
         let Archive { file, checksum } = packed(&place.0, &program);
-        let list = said(Command::new("tar").arg("-tvzf").arg(&file));
+        let list = stdout(Command::new("tar").arg("-tvzf").arg(&file));
         for (mode, name) in [
             ("-rwxr-xr-x", "bin/prontod"),
             ("-rw-r--r--", "share/man/man1/prontod.1"),
@@ -107,14 +109,14 @@ mod tests {
         let check = |checksum: &Path| {
             let mut command = Command::new("sha256sum");
             command.current_dir(&place.0).arg("--check").arg("--quiet").arg(checksum);
-            command.output().expect("a program of every system").status.success()
+            command.output().expect("the program exists on every system").status.success()
         };
         assert!(check(&checksum));
 
-        let first = fs::read(&file).expect("it was made");
+        let first = fs::read(&file).expect("the archive exists");
         packed(&place.0, &program);
-        assert_eq!(fs::read(&file).expect("it was made again"), first, "the same sources, the same archive");
-        fs::write(&file, b"else").expect("the folder is this test's own");
-        assert!(!check(&checksum), "what was changed is found out");
+        assert_eq!(fs::read(&file).expect("the archive exists"), first, "equal contents give equal archives");
+        fs::write(&file, b"else").expect("the temporary folder is writable");
+        assert!(!check(&checksum), "the checksum detects the change");
     }
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask package`: the programs, built for release with RDMA, with all that belongs beside them, as one archive.
+//! `cargo xtask package`: one archive with the release programs, with RDMA, and their documentation.
 //!
 //! `pronto-VERSION-ARCH-linux.tar.gz` unpacks to a folder that can be copied below `/usr/local`: `bin`, `share` with manual pages and
-//! completions, and the documentation. Beside it lies its SHA-256, for `sha256sum --check`.
+//! completions, and the documentation. Its SHA-256 is in a file next to it, for `sha256sum --check`.
 
 mod archive;
 mod notices;
@@ -17,22 +17,22 @@ use serde_json::Value;
 use crate::tools::{self, Tool};
 use crate::workspace::{Workspace, cargo};
 
-/// What is packed, by the package that it is built from.
+/// The packed programs, by the package that builds them.
 const PROGRAMS: [(&str, &[&str]); 2] =
     [("pronto-daemon", &["pronto", "prontod"]), ("pronto-bench", &["pronto-bench"])];
-/// Packaged programs have RDMA in them; libibverbs is loaded where there is one.
+/// Packaged programs support RDMA; they load libibverbs if it is installed.
 const FEATURES: &str = "pronto-daemon/verbs,pronto-bench/verbs";
-/// To build them, and to cut symbols of their lines off.
+/// The programs that are needed to build and to strip them.
 const TOOLS: &[Tool] = &[tools::CC, tools::CMAKE, tools::CLANG];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The folder for the archive and its checksum; `package` below cargo's target folder if none is given.
+    /// Folder for the archive and its checksum [default: `package` below cargo's target folder]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
 
-/// Builds, gathers and packs.
+/// Builds the programs, collects the files and packs them.
 ///
 /// # Errors
 /// Something does not build, a program does not write its pages, or a file cannot be read or written.
@@ -48,13 +48,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let roots = PROGRAMS.map(|(package, _)| package);
     let notices = notices::of(workspace, FEATURES, &roots)?;
     stage::programs(&build(workspace)?, &folder)?;
-    stage::beside(&workspace.root, &notices, &folder)?;
+    stage::documents(&workspace.root, &notices, &folder)?;
     let archive = archive::pack(&folder, commit_time(&workspace.root))?;
     println!("{}\n{}", archive.file.display(), archive.checksum.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the programs; where they are.
+/// Builds the programs and returns their paths.
 fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     let mut command = Command::new(cargo());
     command.current_dir(&workspace.root).args(["build", "--release", "--locked", "--features", FEATURES]);
@@ -71,22 +71,22 @@ fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     let paths = executables(&String::from_utf8_lossy(&built.stdout));
     for program in PROGRAMS.iter().flat_map(|(_, programs)| *programs) {
         if !paths.iter().any(|path| path.ends_with(program)) {
-            bail!("cargo does not say where it has built {program}");
+            bail!("cargo did not report the path of {program}");
         }
     }
     Ok(paths)
 }
 
-/// The programs that cargo's messages name.
+/// Returns the programs that cargo's messages name.
 fn executables(messages: &str) -> Vec<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
 }
 
-/// When the last commit was made, seconds since 1970: the same sources give the same archive. 0 where there is no repository.
+/// Returns the time of the last commit in seconds since 1970, so that equal sources give equal archives; 0 without a repository.
 fn commit_time(root: &Path) -> u64 {
-    let said = Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]).output();
-    let text = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
+    let output = Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
@@ -95,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_in_what_cargo_says() {
-        let said = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n{\"executable\":\"/t/release/pronto\"}\nno json\n";
-        assert_eq!(executables(said), [PathBuf::from("/t/release/pronto")]);
+    fn programs_are_found_in_cargos_messages() {
+        let output = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n{\"executable\":\"/t/release/pronto\"}\nno json\n";
+        assert_eq!(executables(output), [PathBuf::from("/t/release/pronto")]);
     }
 
     #[test]
-    fn every_program_is_one_that_its_package_builds() {
-        let workspace = Workspace::discover().expect("this is a workspace");
+    fn every_listed_program_is_a_target_of_its_package() {
+        let workspace = Workspace::discover().expect("the workspace exists");
         for (package, programs) in PROGRAMS {
             let found = workspace.packages.iter().find(|found| found.name == package);
             let built: Vec<_> = found.into_iter().flat_map(|found| found.targets_of("bin")).collect();

@@ -1,4 +1,4 @@
-//! The licences of the crates that the programs are linked with, which ask to be shipped with them.
+//! The licences of the linked crates, which must be shipped with the programs.
 
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::workspace::{Workspace, metadata};
 
-/// How names of licence files begin, in capitals.
+/// Beginnings of the names of licence files, in upper case.
 const LICENCES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// One text: every crate that is linked into `roots` built with `features`, its licence, and the text of that, each text once.
+/// Returns a text with every crate that is linked into `roots` (built with `features`), its licence, and each licence text once.
 ///
 /// # Errors
-/// Cargo does not say what is linked, or a licence cannot be read.
+/// Cargo does not report the linked crates, or a licence file cannot be read.
 pub(super) fn of(workspace: &Workspace, features: &str, roots: &[&str]) -> Result<String> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let arguments = ["--locked", "--features", features, "--filter-platform", &platform];
@@ -31,7 +31,7 @@ pub(super) fn of(workspace: &Workspace, features: &str, roots: &[&str]) -> Resul
         let name = format!("{} {}", text("name"), text("version"));
         writeln!(list, "{name}: {}", text("license"))?;
         let manifest = Path::new(text("manifest_path"));
-        for licence in licences(manifest.parent().context("a manifest lies in a folder")?)? {
+        for licence in licences(manifest.parent().context("the manifest has a parent folder")?)? {
             texts.entry(licence).or_default().insert(name.clone());
         }
     }
@@ -42,7 +42,7 @@ pub(super) fn of(workspace: &Workspace, features: &str, roots: &[&str]) -> Resul
     Ok(list)
 }
 
-/// Packages of others that are linked into the workspace's packages `roots`, sorted by name.
+/// Returns the third-party packages that are linked into the workspace's packages `roots`, sorted by name.
 fn linked<'a>(metadata: &'a Value, roots: &[&str]) -> Result<Vec<&'a Value>> {
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata has no dependency graph")?;
@@ -72,7 +72,7 @@ fn linked<'a>(metadata: &'a Value, roots: &[&str]) -> Result<Vec<&'a Value>> {
     Ok(linked)
 }
 
-/// The licence texts in a crate's folder.
+/// Returns the licence texts in the folder of a crate.
 fn licences(folder: &Path) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_linked_is_listed_however_far_down() {
+    fn only_linked_crates_are_listed_also_indirect_ones() {
         let package =
             |name: &str, source: Value| json!({ "id": name, "name": name, "version": "1", "source": source });
         let dependency = |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
@@ -112,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn every_crate_that_ships_is_named_with_a_licence() {
-        let workspace = Workspace::discover().expect("this is a workspace");
+    fn every_shipped_crate_is_listed_with_its_licence() {
+        let workspace = Workspace::discover().expect("the workspace exists");
         let text = of(&workspace, super::super::FEATURES, &["pronto-daemon", "pronto-bench"])
-            .expect("crates are here");
-        let (list, texts) = text.split_once("----").expect("licences follow the list");
+            .expect("the crates are downloaded");
+        let (list, texts) = text.split_once("----").expect("the licences follow the list");
         assert!(list.contains("\nclap 4") && list.contains("\nrdma-mummy-sys "), "{list}");
         assert!(!list.contains("\npronto") && !list.contains("\nloom "), "{list}");
         assert!(texts.contains("Permission is hereby granted") && texts.contains("Apache License"));

@@ -1,4 +1,4 @@
-//! The folder that is packed: programs, what they say of themselves, and the documents of the tree.
+//! The folder that is packed: the programs, their manual pages and completions, and the documents of the tree.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,20 +7,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// What is copied from the root as it is; the rest of the documents links to these.
+/// Documents that are copied from the root. The other documents link to them.
 const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE"];
-/// Copied with everything below that is a document.
+/// A folder from which all documents are copied.
 const BOOK: &str = "docs";
-/// The licences of what the programs are linked with.
+/// The file with the licences of the linked crates.
 const NOTICES: &str = "THIRD-PARTY.txt";
-/// The word that has a program of ours write its manual pages and completions (crates/cli-pages).
+/// The argument that makes a program write its manual pages and completions (`daemon/src/cli_pages.rs`).
 const PAGES: &str = "cli-pages";
 
-/// Copies programs, without the tables that debuggers read, and has each write its pages.
+/// Copies the programs without debug information, and makes each write its manual pages and completions.
 ///
 /// # Errors
-/// One cannot be copied, or does not write them.
+/// A program cannot be copied, or does not write its pages.
 pub(super) fn programs(built: &[PathBuf], folder: &Path) -> Result<()> {
     let (bin, share) = (folder.join("bin"), folder.join("share"));
     make(&bin)?;
@@ -37,11 +37,11 @@ pub(super) fn programs(built: &[PathBuf], folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies documents, and writes `notices` beside them.
+/// Copies the documents, and writes `notices` next to them.
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub(super) fn beside(root: &Path, notices: &str, folder: &Path) -> Result<()> {
+pub(super) fn documents(root: &Path, notices: &str, folder: &Path) -> Result<()> {
     for document in DOCUMENTS {
         copy(&root.join(document), &folder.join(document))?;
     }
@@ -65,7 +65,7 @@ fn book(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is a program of the linker's, and no script.
+/// Returns whether the program is an ELF file, not a script.
 fn is_linked(program: &Path) -> Result<bool> {
     let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
     Ok(bytes.starts_with(b"\x7fELF"))

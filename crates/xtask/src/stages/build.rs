@@ -1,4 +1,4 @@
-//! Builds what a user runs and what the unit stage tests, so that later stages measure tests and not compilers.
+//! Builds the programs of users and those of the unit stage, so that later stages measure tests, not compilers.
 
 use anyhow::Result;
 

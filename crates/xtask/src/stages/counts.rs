@@ -1,4 +1,4 @@
-//! Compares the instruction counts of fixed scenarios with the recorded ones; shows changes too small to time.
+//! Compares the instruction counts of fixed scenarios with the recorded ones. They show changes that are too small to time.
 
 use anyhow::Result;
 

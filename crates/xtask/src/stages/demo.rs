@@ -1,4 +1,4 @@
-//! Runs the demo as the README tells a newcomer to, and reads its verdict.
+//! Runs the demo as described in the README, and checks its report.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 pub(super) const STAGE: Stage =
     Stage { name: "demo", budget: minutes(1), quick: false, tools: &[tools::CC], plan };
 
-/// What `cargo run` at the root runs.
+/// The program that `cargo run` at the root runs.
 const BINARY: &str = "pronto";
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
@@ -23,7 +23,7 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The demo prints one JSON object and nothing else on stdout; the object says that nothing went wrong.
+/// Checks the report of the demo: one JSON object and nothing else on stdout, without any failure.
 fn verdict(output: &[String]) -> Result<()> {
     let result: Value = serde_json::from_str(&output.join("\n")).context("stdout is not one JSON object")?;
     for count in ["lost", "duplicated", "out_of_order", "corrupt"] {
@@ -45,7 +45,7 @@ mod tests {
         "result_equal": true, "reconciled": true}"#;
 
     #[test]
-    fn the_demo_runs_where_its_binary_is_a_default() {
+    fn the_demo_runs_if_its_binary_is_a_default() {
         let steps = |packages| plan(&workspace(packages), Effort::Bounded).unwrap().steps.len();
         assert_eq!(steps(&[("pronto-daemon", Value::Null, &[("bin", "prontod"), ("bin", "pronto")])]), 2);
         assert_eq!(steps(&[("pronto-bench", Value::Null, &[("bin", "pronto-bench")])]), 0);

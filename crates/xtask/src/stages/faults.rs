@@ -15,12 +15,12 @@ pub(super) const STAGE: Stage = Stage {
     plan,
 };
 
-/// Whether this stage, and no other, runs a test target.
+/// Returns whether only this stage runs a test target.
 pub(super) fn claims(package: &Package, test: &str) -> bool {
     test.starts_with("faults") || package.has("faults")
 }
 
-/// The variable that tells a test for how many seconds to go on.
+/// The variable with the duration of a test, in seconds.
 const SOAK: &str = "PRONTO_SOAK_SECONDS";
 
 fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
@@ -37,7 +37,7 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
         let mut command =
             unit::selection(workspace).args(names.into_iter().flat_map(|name| ["--test", name]));
         if let Effort::Full(time) = effort {
-            // The tests that go on for this long run next to each other; the rest of the time is for all others.
+            // The long-running tests run concurrently for this time. The remaining time is for all other tests.
             command = command.env(SOAK, (time * 2 / 3).as_secs().to_string());
         }
         plan.tests(command, programs);
@@ -59,17 +59,17 @@ mod tests {
         ]);
         let plan = plan(&workspace, Effort::Bounded).unwrap();
         let crate::stages::Work::Command(command) = &plan.steps[0].work else {
-            panic!("a command is planned")
+            panic!("the plan has a command")
         };
         assert!(command.to_string().ends_with(" --test faults_kill --test flood"), "{command}");
     }
 
     #[test]
-    fn a_soak_gives_the_tests_two_thirds_of_its_time() {
+    fn a_soak_gives_the_tests_two_thirds_of_the_time() {
         let workspace = workspace(&[("node", Value::Null, &[("test", "faults_kill")])]);
         let command = |effort| match &plan(&workspace, effort).unwrap().steps[0].work {
             crate::stages::Work::Command(command) => format!("{command:?}"),
-            other => panic!("a command is planned, not {other:?}"),
+            other => panic!("expected a command, not {other:?}"),
         };
         assert!(!command(Effort::Bounded).contains(SOAK));
         let soak = command(Effort::Full(core::time::Duration::from_secs(900)));

@@ -1,6 +1,6 @@
-//! Fuzzes every binary of the crates marked `fuzz = true`, guided by coverage, with libFuzzer linked in.
+//! Fuzzes every binary of the crates marked `fuzz = true` with libFuzzer, guided by coverage.
 //!
-//! The compiler flags are those that cargo-fuzz passes; they work on a stable compiler too, but for AddressSanitizer.
+//! The compiler flags are those of cargo-fuzz. Except for AddressSanitizer, they work with a stable compiler.
 
 use core::time::Duration;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::workspace::{Package, Target, Workspace};
 pub(super) const STAGE: Stage =
     Stage { name: "fuzz", budget: minutes(2), quick: false, tools: tools::WORKSPACE, plan };
 
-/// What all targets share when nothing else is asked for; the rest of the budget is for building.
+/// Default time that all targets share. The rest of the budget is for building.
 const TIME: Duration = Duration::from_secs(40);
 
-/// Tells libFuzzer which edges a run has taken, and what values it compared.
+/// Compiler flags that make a program report its edges and compared values to libFuzzer.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
@@ -36,7 +36,7 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
         plan.note("without AddressSanitizer: it needs a nightly toolchain, and rustup has none here");
     }
     let seconds = seconds(targets.len(), effort)?;
-    plan.check("make folders for inputs", make_folders);
+    plan.check("create folders for inputs", make_folders);
     plan.command(build(workspace, nightly));
     for (package, target) in self::targets(workspace) {
         plan.command(run(workspace, package, target, seconds));
@@ -61,7 +61,7 @@ fn build(workspace: &Workspace, nightly: bool) -> CommandLine {
     features.dedup();
     let mut command = cargo
         .args(["build", "--release", "--target", TARGET, "--bins"])
-        // The fuzzer itself is C++ code, and takes longer to optimise than to run.
+        // The fuzzer itself is C++ code. Optimising it takes longer than running it.
         .args(["--config", "profile.release.package.libfuzzer-sys.opt-level=1"])
         .args(workspace.marked("fuzz").flat_map(|package| ["-p", &package.name]));
     if !features.is_empty() {
@@ -75,8 +75,8 @@ fn build(workspace: &Workspace, nightly: bool) -> CommandLine {
         .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
 }
 
-/// Runs one target. Inputs it finds stay below the target folder, so that the next run begins where this one ended;
-/// seeds come from the tree; an input that fails is named in the output.
+/// Runs one target. New inputs are kept below the target folder, so that the next run continues from them. Seeds come from the tree.
+/// The output names an input that fails.
 fn run(workspace: &Workspace, package: &Package, target: &Target, seconds: u64) -> CommandLine {
     let program = folder(workspace).join(TARGET).join("release").join(&target.name);
     let mut command = CommandLine::new(&program.to_string_lossy(), [""; 0])
@@ -91,7 +91,7 @@ fn run(workspace: &Workspace, package: &Package, target: &Target, seconds: u64) 
     command
 }
 
-/// How long each target runs.
+/// Returns the time of each target in seconds.
 fn seconds(targets: usize, effort: Effort) -> Result<u64> {
     let time = match effort {
         Effort::Bounded => TIME,
@@ -108,7 +108,7 @@ fn seconds(targets: usize, effort: Effort) -> Result<u64> {
 fn make_folders(workspace: &Workspace) -> Result<Vec<String>> {
     for (_, target) in targets(workspace) {
         for folder in [found(workspace, target), failures(workspace, target)] {
-            fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
     }
     Ok(Vec::new())

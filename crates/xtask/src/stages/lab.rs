@@ -1,4 +1,4 @@
-//! Tests that need a kernel of their own: in the machine of the lab, and beside it, where machines are broken.
+//! Tests that need their own kernel: in the machine of the lab, and next to it for tests that break machines.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::lab;
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// The budget is that of a machine on which the lab is built; fetching the packages comes on top once.
+/// The budget applies to a machine that has built the lab before. The first run also fetches the packages.
 pub(super) const STAGE: Stage =
     Stage { name: "lab", budget: minutes(5), quick: false, tools: tools::WORKSPACE, plan };
 
@@ -16,31 +16,31 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     plan_where(workspace, lab::unavailable().as_deref(), lab::is_ci())
 }
 
-/// What is run where the lab can run, what is said where it cannot: then CI fails.
+/// Returns the commands if the lab is available. Otherwise the tests are skipped with a note, and CI fails.
 fn plan_where(workspace: &Workspace, unavailable: Option<&str>, is_ci: bool) -> Result<Plan> {
     let mut plan = Plan::default();
     let inside = lab::targets(workspace)?.len();
-    let beside = lab::drivers(workspace);
-    if inside + beside.len() == 0 {
+    let drivers = lab::drivers(workspace);
+    if inside + drivers.len() == 0 {
         return Ok(plan);
     }
     if let Some(reason) = unavailable {
-        let skipped = format!("SKIPPED {} test programs: {reason}", inside + beside.len());
+        let skipped = format!("SKIPPED {} test programs: {reason}", inside + drivers.len());
         if is_ci {
             return Ok(Plan::impossible(&anyhow::anyhow!("{skipped}; CI must run them")));
         }
         plan.note(skipped);
         return Ok(plan);
     }
-    // Not by this program's own file: testing the workspace may have built another in its place.
+    // Not with this program's own file: the tests of the workspace may have replaced it.
     plan.command(CommandLine::cargo(["xtask", "lab", "build"]));
     if inside > 0 {
         plan.tests(CommandLine::cargo(["xtask", "lab", "test"]), inside);
     }
-    if !beside.is_empty() {
-        let names = beside.iter().flat_map(|(_, name)| ["--test", name]);
+    if !drivers.is_empty() {
+        let names = drivers.iter().flat_map(|(_, name)| ["--test", name]);
         let line = unit::selection(workspace).args(names).args(["--", "--ignored", "--test-threads=1"]);
-        plan.tests(line, beside.len());
+        plan.tests(line, drivers.len());
     }
     Ok(plan)
 }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_run_in_the_machine_and_beside_it() {
+    fn tests_run_in_the_machine_and_next_to_it() {
         let workspace = workspace(&[("x", Value::Null, &[("test", "lab_guest"), ("test", "drives_lab")])]);
         let plan = plan_where(&workspace, None, true).unwrap();
         let lines = lines(&plan);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_lab_cannot_run_its_tests_are_skipped_but_not_in_ci() {
+    fn unavailable_lab_tests_are_skipped_except_in_ci() {
         let workspace = workspace(&[("x", Value::Null, &[("test", "lab_guest")])]);
         let here = plan_where(&workspace, Some("no QEMU"), false).unwrap();
         assert!(here.steps.is_empty() && here.notes[0].ends_with("no QEMU"), "{here:?}");

@@ -1,4 +1,4 @@
-//! Formatting, lints, documentation, style, licences: everything that is wrong before anything runs.
+//! Formatting, lints, documentation, style and licences: checks that need no tests.
 
 use std::process::Command;
 
@@ -21,13 +21,13 @@ fn plan(_: &Workspace, _: Effort) -> Result<Plan> {
     plan.command(CommandLine::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     plan.command(
         CommandLine::cargo(["doc", "--workspace", "--no-deps", "--document-private-items"])
-            // The project's documentation is for who works on it: private items are there to be linked to.
+            // The documentation is for developers of the project, so private items may be linked.
             .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"),
     );
     Ok(plan)
 }
 
-/// Names what the toolchain lacks, as cargo itself only says that it does not know the command.
+/// Reports missing components of the toolchain, because cargo's own error does not name them.
 fn components(_: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for (command, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {

@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 pub(super) const STAGE: Stage =
     Stage { name: "loom", budget: minutes(2), quick: true, tools: &[tools::CC], plan };
 
-/// Interleavings with more involuntary switches than this are left to `cargo xtask soak`.
+/// The limit of involuntary switches per interleaving. `cargo xtask soak` explores interleavings with more.
 const MAX_PREEMPTIONS: &str = "3";
 
 fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
@@ -20,13 +20,13 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
         return Ok(plan);
     }
     let crates = packages.len() / 2;
-    // One command for all: cargo would build loom anew for each crate alone, with other features.
+    // One command for all crates: cargo would build loom again for each crate, with other features.
     let mut command = CommandLine::cargo(["test", "--release", "--no-fail-fast", "--lib"])
         .args(packages)
         .arg("loom")
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", workspace.target.join("loom").to_string_lossy())
-        // Models are small; optimising across crates would cost more than it saves.
+        // Models are small, so optimising across crates would cost more than it saves.
         .env("CARGO_PROFILE_RELEASE_LTO", "off");
     if effort == Effort::Bounded {
         let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS");

@@ -23,7 +23,7 @@ use crate::child::CommandLine;
 use crate::tools::Tool;
 use crate::workspace::Workspace;
 
-/// Every stage, in the order they run: what fails soonest and cheapest first.
+/// Every stage, in the order in which they run: fast ones that fail often first.
 pub(crate) const ALL: &[Stage] = &[
     lint::STAGE,
     build::STAGE,
@@ -40,26 +40,26 @@ pub(crate) const ALL: &[Stage] = &[
     demo::STAGE,
 ];
 
-/// One part of the whole test, which can be run alone.
+/// One part of the whole test, which can run alone.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
-    /// How long it may take on two cores.
+    /// The expected time on two CPUs.
     pub(crate) budget: Duration,
     /// Whether `--quick` runs it.
     pub(crate) quick: bool,
-    /// Programs it needs apart from Rust.
+    /// Programs that it needs, apart from Rust.
     pub(crate) tools: &'static [Tool],
-    /// Finds the work there is in this workspace.
+    /// Finds the work of the stage in this workspace.
     pub(crate) plan: fn(&Workspace, Effort) -> Result<Plan>,
 }
 
-/// How far randomised and exhaustive tests go.
+/// The extent of randomised and exhaustive tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// What fits the budgets.
+    /// The extent that fits the budgets.
     Bounded,
-    /// As much as fits in this time per stage.
+    /// The extent that fits this time per stage.
     Full(Duration),
 }
 
@@ -67,26 +67,26 @@ pub(crate) enum Effort {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
-    /// What is left out, and why; shown in the closing table.
+    /// The skipped work, and the reasons. The closing table contains them.
     pub(crate) notes: Vec<String>,
 }
 
-/// One command or one check in this program.
+/// A command, or a check in this program.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) work: Work,
-    /// In how many programs at least one test must run: a filter that matches nothing must not look like success.
+    /// The least number of programs in which a test must run, so that a filter without a match is not a success.
     pub(crate) programs: usize,
 }
 
 #[derive(Debug)]
 pub(crate) enum Work {
     Command(CommandLine),
-    /// A check on what the last command printed.
+    /// A check of the output of the last command.
     Output(&'static str, fn(&[String]) -> Result<()>),
-    /// A check inside this program: its name and what finds faults.
+    /// A check inside this program: its name, and the function that returns the findings.
     Check(&'static str, fn(&Workspace) -> Result<Vec<String>>),
-    /// The stage lacks what it needs.
+    /// The stage lacks a prerequisite, and fails.
     Impossible(String),
 }
 
@@ -105,7 +105,7 @@ impl Plan {
         self.steps.push(Step { work: Work::Command(command), programs: 0 });
     }
 
-    /// Adds a command in which at least `programs` test programs must run a test.
+    /// Adds a command in which a test must run in at least `programs` test programs.
     pub(crate) fn tests(&mut self, command: CommandLine, programs: usize) {
         self.steps.push(Step { work: Work::Command(command), programs });
     }
@@ -118,7 +118,7 @@ impl Plan {
         self.steps.push(Step { work: Work::Output(name, check), programs: 0 });
     }
 
-    /// The plan of a stage that cannot be run: failing is all it does.
+    /// Returns a plan that fails with this error.
     pub(crate) fn impossible(error: &anyhow::Error) -> Self {
         let mut plan = Self::default();
         plan.steps.push(Step { work: Work::Impossible(format!("{error:#}")), programs: 0 });

@@ -1,5 +1,5 @@
-//! Plants one known fault in each scheduling rule, and all known faults in the core, and expects a test to notice each;
-//! `cargo xtask mutate` plants all faults of both.
+//! Plants one known fault in each scheduling rule, and all known faults in the core. A test must fail for each of them.
+//! `cargo xtask mutate` plants all faults in both.
 
 use anyhow::Result;
 

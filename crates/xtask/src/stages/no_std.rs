@@ -1,8 +1,8 @@
-//! Links every crate marked `no_std = true` into a program that has neither a standard library nor a C library, and
-//! runs it.
+//! Links every crate marked `no_std = true` into a program that has neither the standard library nor a C library, and runs the
+//! program.
 //!
-//! The program's own allocator and panic handler would collide with those of `std`, so a crate that pulls `std` in
-//! fails to compile; one that calls the C library fails to link.
+//! The program's own allocator and panic handler would collide with those of `std`, so a crate that uses `std` does not compile.
+//! A crate that calls the C library does not link.
 
 use core::fmt::Write;
 use std::fs;
@@ -49,7 +49,7 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Where the program is built; written anew on every run.
+/// Returns the folder of the program, which is written again in every run.
 fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("no-std")
 }
@@ -58,11 +58,11 @@ fn source(workspace: &Workspace, name: &str) -> PathBuf {
     workspace.root.join("crates/xtask/no-std").join(name)
 }
 
-/// Writes a package outside the workspace (inside, cargo would unite its features with those of crates that use `std`),
-/// with the workspace's versions of all dependencies.
+/// Writes a package outside the workspace, with the workspace's versions of all dependencies. Inside the workspace, cargo would unite
+/// its features with those of crates that use `std`.
 fn write(workspace: &Workspace) -> Result<Vec<String>> {
     let folder = folder(workspace);
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let packages: Vec<&Package> = workspace.marked("no_std").collect();
     for (name, text) in [
         ("Cargo.toml", manifest(&packages)),
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_program_depends_on_every_marked_crate_without_its_defaults() {
+    fn the_program_depends_on_marked_crates_without_default_features() {
         let workspace = workspace(&[
             ("pronto-wire", json!({ "no_std": true }), &[("lib", "pronto_wire")]),
             ("pronto-node", Value::Null, &[("lib", "pronto_node")]),

@@ -1,5 +1,5 @@
-//! Runs the simulated worlds: `pronto-sim` and every crate marked `simulation = true`, optimised, with debug assertions,
-//! over many seeds.
+//! Runs the tests of simulated worlds over many seeds: `pronto-sim` and every crate marked `simulation = true`, optimised, with debug
+//! assertions.
 
 use core::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::workspace::{Package, Workspace};
 pub(super) const STAGE: Stage =
     Stage { name: "simulation", budget: minutes(3), quick: false, tools: &[tools::CC], plan };
 
-/// Seeds that a story of the simulation surely gets through in a second, for sizing a soak.
+/// Conservative number of seeds per second of a simulation test, for choosing the number of seeds of a soak.
 const SEEDS_PER_SECOND: u64 = 50;
 
-/// Whether this stage, and no other, runs the tests of a package.
+/// Returns whether only this stage runs the tests of a package.
 pub(super) fn claims(package: &Package) -> bool {
     package.name == "pronto-sim" || package.has("simulation")
 }
@@ -24,10 +24,10 @@ pub(super) fn claims(package: &Package) -> bool {
 fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
     for package in workspace.packages.iter().filter(|package| claims(package)) {
-        // Every story is a program of its own; optimising each across crates takes three times as long as all else.
+        // Every test is a separate program. Optimising each across crates takes three times as long as all other work.
         let mut command = CommandLine::cargo(["test", "--release", "--no-fail-fast", "-p", &package.name])
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            // A broken invariant ends the story in which it is broken.
+            // A broken invariant ends the test that breaks it.
             .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
         if let Effort::Full(time) = effort {
             command = command.env("PRONTO_SIM_SEEDS", seeds(time).to_string()).env("PRONTO_SIM_SOAK", "1");

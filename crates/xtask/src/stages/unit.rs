@@ -1,4 +1,4 @@
-//! Unit, conformance and documentation tests of the whole workspace, without what other stages run.
+//! Unit, conformance and documentation tests of the whole workspace, except those of other stages.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The test command of this stage, without the documentation tests.
+/// Returns the test command of this stage, without the documentation tests.
 pub(super) fn command(workspace: &Workspace) -> CommandLine {
     let mut names: Vec<_> = workspace
         .packages
@@ -32,7 +32,7 @@ pub(super) fn command(workspace: &Workspace) -> CommandLine {
         .args(names.into_iter().flat_map(|name| ["--test", name]))
 }
 
-/// `cargo test` on every package that is tested in the dev profile. Stages that share this selection share its build:
+/// Returns `cargo test` for every package that is tested in the dev profile. Stages with the same selection share its build, because
 /// cargo unites features over the selected packages.
 pub(crate) fn selection(workspace: &Workspace) -> CommandLine {
     let excluded = workspace.packages.iter().filter(|package| runs_elsewhere(package));
@@ -51,7 +51,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn what_other_stages_run_is_left_out() {
+    fn tests_of_other_stages_are_excluded() {
         let workspace = workspace(&[
             ("core", Value::Null, &[("lib", "core"), ("test", "order"), ("test", "faults_kill")]),
             ("pronto-sim", Value::Null, &[("lib", "pronto_sim"), ("test", "partition")]),

@@ -1,18 +1,18 @@
-//! Folders whose modules depend on each other in one direction.
+//! Folders whose modules may depend on each other in one direction only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Tree, rust};
 
-/// The folders, each with a `mod.rs`, and the path by which their code names them.
+/// The folders, each with a `mod.rs`, and the module path that code uses for them.
 const FOLDERS: &[(&str, &str)] = &[("comm-core/src/session", "crate::session")];
 
-/// No module of such a folder depends on another one that depends on it, over however many steps.
+/// Reports a cycle among the modules of such a folder.
 pub(super) fn one_direction(tree: &Tree) -> Vec<String> {
     FOLDERS.iter().flat_map(|(folder, path)| cycle(tree, folder, path)).collect()
 }
 
-/// Names a cycle among the modules of a folder, if there is one.
+/// Returns a message with a cycle among the modules of a folder, if there is one.
 fn cycle(tree: &Tree, folder: &str, path: &str) -> Option<String> {
     let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (file, text) in rust(tree) {
@@ -29,14 +29,14 @@ fn cycle(tree: &Tree, folder: &str, path: &str) -> Option<String> {
     for (module, named) in &mut uses {
         named.retain(|name| modules.contains(name) && name != module);
     }
-    // Takes away what depends on nothing that is left, until nothing changes.
+    // Removes modules that depend on no remaining module, until nothing changes.
     while let Some(free) = uses.iter().find(|(_, named)| named.is_empty()).map(|(module, _)| *module) {
         uses.remove(free);
         uses.values_mut().for_each(|named| {
             named.remove(free);
         });
     }
-    // From a module that is left each step leads to another one that is left, and so back to one that was passed.
+    // Each remaining module depends on another remaining one, so following these dependencies leads back to a module passed before.
     let mut passed = vec![*uses.keys().next()?];
     loop {
         let next = *uses.get(passed.last()?)?.first()?;
@@ -49,7 +49,7 @@ fn cycle(tree: &Tree, folder: &str, path: &str) -> Option<String> {
     }
 }
 
-/// The modules of the folder that a file names in its code, without its comments and its unit tests.
+/// Returns the modules of the folder that a file uses in its code, without its comments and unit tests.
 fn named<'t>(text: &'t str, path: &str, inside: &str) -> Vec<&'t str> {
     let above = inside.matches('/').count() + usize::from(!inside.ends_with("/mod.rs"));
     let relative = vec!["super"; above].join("::");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_tests_and_children_are_no_dependencies() {
+    fn comments_tests_and_children_are_not_dependencies() {
         let files = tree(&[
             ("s/mod.rs", "mod a; mod b;"),
             ("s/a/mod.rs", "use super::b::B;\nmod d;"),

@@ -1,8 +1,8 @@
-//! Links between documents, and from documents to code, lead somewhere.
+//! Links between documents, and paths of files in documents, must exist.
 
 use super::Tree;
 
-/// Every relative link of a Markdown file, and every path it names in backticks, exists in the tree.
+/// Reports relative links of Markdown files, and paths in back quotes, that do not exist in the tree.
 pub(super) fn resolve(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.iter().filter(|(path, _)| path.ends_with(".md")) {
@@ -11,12 +11,13 @@ pub(super) fn resolve(tree: &Tree) -> Vec<String> {
             for target in links(line).filter(|target| is_local(target)) {
                 let file = target.split_once('#').map_or(target, |(file, _)| file);
                 if !exists(tree, &join(folder, file)) {
-                    findings.push(format!("{path}:{number}: the link to `{target}` leads nowhere"));
+                    findings
+                        .push(format!("{path}:{number}: the target of the link `{target}` does not exist"));
                 }
             }
             for name in code_spans(line).filter(|name| is_path(tree, name)) {
                 if !exists(tree, name.trim_end_matches('/')) {
-                    findings.push(format!("{path}:{number}: names `{name}`, which does not exist"));
+                    findings.push(format!("{path}:{number}: `{name}` does not exist"));
                 }
             }
         }
@@ -24,7 +25,7 @@ pub(super) fn resolve(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// The numbered lines outside of code blocks.
+/// Returns the numbered lines outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_block = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
@@ -34,7 +35,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of the inline links of a line.
+/// Returns the targets of the inline links in a line.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
@@ -43,19 +44,19 @@ fn is_local(target: &str) -> bool {
     !target.starts_with('#') && !target.contains("://") && !target.starts_with("mailto:")
 }
 
-/// What stands in backticks on a line.
+/// Returns the texts in back quotes in a line.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Whether a code span is meant as a path of this tree: it begins with one of its folders and holds no placeholder.
+/// Returns whether a code span is a path of this tree: it begins with one of the tree's folders and contains no placeholder.
 fn is_path(tree: &Tree, name: &str) -> bool {
     let Some((top, _)) = name.split_once('/') else { return false };
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
     plain && !top.is_empty() && top != "target" && exists(tree, top)
 }
 
-/// Whether the tree has a file or a folder of this path.
+/// Returns whether the tree has a file or a folder with this path.
 fn exists(tree: &Tree, path: &str) -> bool {
     path.is_empty() || tree.contains_key(path) || {
         let folder = format!("{path}/");
@@ -63,7 +64,7 @@ fn exists(tree: &Tree, path: &str) -> bool {
     }
 }
 
-/// `path` as seen from `folder`, without `.` and `..`.
+/// Resolves `path` relative to `folder`, without `.` and `..`.
 fn join(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = if path.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
     for part in path.split('/') {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_in_backticks_resolve_from_the_root() {
+    fn paths_in_back_quotes_resolve_from_the_root() {
         assert!(
             findings(
                 "`core/src/lib.rs` `core/` `a/b` `core/*.rs` `rpc::Client::call` 3 `1/2` `/proc/self/fd`"
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn code_blocks_hold_no_links() {
+    fn code_blocks_contain_no_links() {
         assert!(findings("```text\n[a](gone.md) `core/gone.rs`\n```\n").is_empty());
     }
 }

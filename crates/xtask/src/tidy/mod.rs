@@ -1,10 +1,11 @@
-//! The style rules that rustfmt and clippy do not know, as checks over the files of the tree.
+//! The style rules that rustfmt and clippy do not check, for the files of the tree and the commits.
 
 mod language;
 mod layers;
 mod links;
 mod rules;
 mod source;
+mod subjects;
 mod unsafe_list;
 
 use std::collections::BTreeMap;
@@ -15,10 +16,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::Workspace;
 
-/// The text files of the project: path from the root, with `/`, to text.
+/// The text files of the project, by their paths relative to the root, with `/`.
 type Tree = BTreeMap<String, String>;
 
-/// A rule looks at the whole tree and returns one sentence per finding, beginning with the file.
+/// A rule checks the whole tree and returns one sentence per finding, beginning with the file.
 type Rule = fn(&Tree) -> Vec<String>;
 
 const RULES: &[Rule] = &[
@@ -34,13 +35,14 @@ const RULES: &[Rule] = &[
     links::resolve,
 ];
 
-/// Applies every rule to the files that git knows or would add.
+/// Applies every rule to the files that git tracks or would add, and to the history.
 ///
 /// # Errors
 /// The tree cannot be read.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let tree = read(&workspace.root)?;
-    Ok(RULES.iter().flat_map(|rule| rule(&tree)).collect())
+    let findings = RULES.iter().flat_map(|rule| rule(&tree));
+    Ok(findings.chain(subjects::lengths(&workspace.root)).collect())
 }
 
 fn read(root: &Path) -> Result<Tree> {
@@ -54,7 +56,7 @@ fn read(root: &Path) -> Result<Tree> {
     }
     let mut tree = Tree::new();
     for path in String::from_utf8_lossy(&output.stdout).split_terminator('\0') {
-        // A file that is deleted but not yet committed is gone; one that is no text has no style.
+        // A deleted file is skipped, also before the deletion is committed. A binary file is kept without its content.
         if let Ok(text) = std::fs::read_to_string(root.join(path)) {
             tree.insert(path.into(), text);
         } else if root.join(path).exists() {
@@ -64,7 +66,7 @@ fn read(root: &Path) -> Result<Tree> {
     Ok(tree)
 }
 
-/// The Rust files of the tree.
+/// Returns the Rust files of the tree.
 fn rust(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.iter().filter(|(path, _)| path.ends_with(".rs")).map(|(path, text)| (path.as_str(), text.as_str()))
 }

@@ -1,21 +1,21 @@
-//! Rules that look at one file at a time.
+//! Rules for single files.
 
 use super::source::{Source, words};
 use super::{Tree, rust};
 
-/// Names that say nothing about what is in the file.
+/// Names that do not describe the content of a file.
 const BANNED_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
-/// The longest file a reader should have to open.
+/// The longest permitted file.
 const MAX_LINES: usize = 1_000;
 
-/// Words that mark unfinished work in a comment.
+/// Words in comments that mark unfinished work.
 const UNFINISHED: &[&str] = &["TODO", "FIXME", "XXX"];
 
-/// How the kernel's files begin.
+/// Beginning of the first line of files in the kernel folder.
 const LICENCE: &str = "// SPDX-License-Identifier: ";
 
-/// A file or a folder is named after its idea.
+/// Reports files and folders with names that do not describe their content.
 pub(super) fn file_names(tree: &Tree) -> Vec<String> {
     let banned = |part: &&str| {
         let stem = part.split_once('.').map_or(*part, |(stem, _)| stem);
@@ -24,12 +24,12 @@ pub(super) fn file_names(tree: &Tree) -> Vec<String> {
     rust(tree)
         .filter_map(|(path, _)| {
             let part = path.split('/').find(banned)?;
-            Some(format!("{path}: `{part}` says nothing about what is inside; name the idea"))
+            Some(format!("{path}: `{part}` does not describe the content; choose another name"))
         })
         .collect()
 }
 
-/// The first line of a file says what the file is; in the kernel's part, a line with the licence comes before it.
+/// Reports files whose first line is not a description. In the kernel folder a line with the licence comes before it.
 pub(super) fn module_docs(tree: &Tree) -> Vec<String> {
     let documented = |text: &str| {
         text.lines()
@@ -39,21 +39,21 @@ pub(super) fn module_docs(tree: &Tree) -> Vec<String> {
     };
     rust(tree)
         .filter(|(_, text)| !documented(text))
-        .map(|(path, _)| format!("{path}:1: the first line must be `//!` and say what the file is"))
+        .map(|(path, _)| format!("{path}:1: the first line must be `//!` and describe the file"))
         .collect()
 }
 
-/// No file swallows the project.
+/// Reports files that are too long.
 pub(super) fn file_lengths(tree: &Tree) -> Vec<String> {
     rust(tree)
         .map(|(path, text)| (path, text.lines().count()))
         .filter(|(_, lines)| *lines > MAX_LINES)
-        .map(|(path, lines)| format!("{path}: {lines} lines, at most {MAX_LINES}; split it by idea"))
+        .map(|(path, lines)| format!("{path}: {lines} lines, at most {MAX_LINES}; split it by subject"))
         .collect()
 }
 
-/// Lints are expected with a reason, never allowed without one, and no test is switched off: one that needs the lab is ignored outside of it, in a file named
-/// for that, with the reason.
+/// Reports lints that are allowed without a reason, and ignored tests. Tests that need the lab may be ignored, with a reason, in a
+/// file that is named for the lab.
 pub(super) fn attributes(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in rust(tree) {
@@ -77,9 +77,9 @@ pub(super) fn attributes(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Whether a file is a test target that `cargo xtask lab test` runs, or that runs beside it.
+/// Returns whether a file is a test target that `cargo xtask lab test` runs, or that starts machines on the host.
 fn is_for_the_lab(path: &str) -> bool {
-    // A target is a file in the folder of tests, or a folder there.
+    // A target is a file or a folder in the folder of tests.
     let Some((_, target)) = path.rsplit_once("/tests/") else { return false };
     let name = target.split('/').next().unwrap_or_default();
     let name = name.strip_suffix(".rs").unwrap_or(name);
@@ -87,7 +87,7 @@ fn is_for_the_lab(path: &str) -> bool {
     name == "lab" || name.starts_with("lab_")
 }
 
-/// What is in the tree is finished.
+/// Reports marks of unfinished work.
 pub(super) fn unfinished_work(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in rust(tree) {
@@ -112,7 +112,7 @@ pub(super) fn unfinished_work(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// A crate whose sources hold no `unsafe` says so to the compiler, in each of its roots.
+/// Reports roots of crates without `unsafe` that do not forbid it.
 pub(super) fn forbidden_unsafe(tree: &Tree) -> Vec<String> {
     let crates = tree.keys().filter_map(|path| path.strip_suffix("Cargo.toml"));
     let mut findings = Vec::new();
@@ -132,14 +132,14 @@ pub(super) fn forbidden_unsafe(tree: &Tree) -> Vec<String> {
                     && words(inside).any(|(_, word)| word == "unsafe_code")
             });
             if is_root && !forbids {
-                findings.push(format!("{path}: the crate has no unsafe code; say #![forbid(unsafe_code)]"));
+                findings.push(format!("{path}: the crate has no unsafe code; add #![forbid(unsafe_code)]"));
             }
         }
     }
     findings
 }
 
-/// Whether the keyword `unsafe` stands in the code of a file.
+/// Returns whether the code of a file contains the keyword `unsafe`.
 pub(super) fn has_unsafe(source: &Source) -> bool {
     words(&source.code).any(|(_, word)| word == "unsafe")
 }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_meaning_are_found_in_any_part_of_the_path() {
+    fn vague_names_are_found_in_any_part_of_the_path() {
         let tree = tree(&[
             ("a/src/utils.rs", ""),
             ("a/tests/common/mod.rs", ""),
@@ -164,23 +164,23 @@ mod tests {
     #[test]
     fn the_first_line_must_be_a_module_doc() {
         let tree = tree(&[
-            ("good.rs", "//! What it is.\n"),
-            ("late.rs", "#![no_std]\n//! What it is.\n"),
+            ("good.rs", "//! A file.\n"),
+            ("late.rs", "#![no_std]\n//! A file.\n"),
             ("empty.rs", ""),
-            ("bare.rs", "//!\n//! What it is.\n"),
+            ("bare.rs", "//!\n//! A file.\n"),
         ]);
         assert_eq!(module_docs(&tree).len(), 3);
     }
 
     #[test]
-    fn a_file_may_have_its_thousand_lines() {
+    fn a_file_may_have_a_thousand_lines() {
         let (fits, long) = ("\n".repeat(MAX_LINES), "\n".repeat(MAX_LINES + 1));
         assert!(file_lengths(&tree(&[("a.rs", &fits)])).is_empty());
         assert_eq!(file_lengths(&tree(&[("a.rs", &long)])).len(), 1);
     }
 
     #[test]
-    fn allow_needs_a_reason_and_tests_run() {
+    fn allow_needs_a_reason_and_tests_must_run() {
         let count = |text: &str| attributes(&tree(&[("a.rs", text)])).len();
         assert_eq!(count("#[allow(dead_code)]"), 1);
         assert_eq!(count("#![cfg_attr(test, allow(dead_code))]"), 1);

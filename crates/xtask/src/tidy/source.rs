@@ -1,13 +1,13 @@
-//! Tells code from comments and literals in a Rust file, so that a rule about code does not trip over prose.
+//! Separates code from comments and literals in a Rust file, so that a rule about code does not match prose.
 
-/// A Rust file in two views. Both have the lines and columns of the file; what is not shown is blank.
+/// Views of a Rust file. Each has the lines and columns of the file, and blanks instead of the other parts.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Everything but comments and the insides of literals.
+    /// All text except comments and the insides of literals.
     pub(super) code: String,
     /// Comments only.
     pub(super) comments: String,
-    /// The insides of literals that have a space: texts.
+    /// The insides of literals that contain a space.
     pub(super) texts: String,
 }
 
@@ -30,7 +30,7 @@ impl Source {
         source
     }
 
-    /// The insides of all attributes, `#[...]` and `#![...]`, each with its line number.
+    /// Returns the insides of all attributes, `#[...]` and `#![...]`, each with its line number.
     pub(super) fn attributes(&self) -> Vec<(usize, &str)> {
         let mut found = Vec::new();
         let mut line = 1;
@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-/// The words (identifiers and keywords) of a piece of code, each with its line number counted from 1.
+/// Returns the words (identifiers and keywords) of a piece of code, each with its line number, counted from 1.
 pub(super) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.lines().enumerate().flat_map(|(line, text)| {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
@@ -60,7 +60,7 @@ pub(super) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands before the bracket that closes the one already open.
+/// Returns the text before the bracket that closes an open one.
 fn bracketed(inside: &str) -> &str {
     let mut depth = 1;
     for (at, character) in inside.char_indices() {
@@ -83,7 +83,7 @@ enum Piece {
     Literal,
 }
 
-/// The kind of what begins at `at`, and where it ends.
+/// Returns the kind of the piece that begins at `at`, and its end.
 fn piece(text: &[char], at: usize) -> (Piece, usize) {
     let rest = &text[at..];
     match rest {
@@ -104,17 +104,17 @@ fn piece(text: &[char], at: usize) -> (Piece, usize) {
     }
 }
 
-/// Whether no word is running at `at` (the `r` of `for"` begins no raw string).
+/// Returns whether a word begins at `at` (the `r` of `for"` does not begin a raw string).
 fn starts_word(text: &[char], at: usize) -> bool {
     at == 0 || !(text[at - 1].is_alphanumeric() || text[at - 1] == '_') || matches!(text[at - 1], 'b' | 'c')
 }
 
-/// How many characters come before `end` holds.
+/// Returns the number of characters before `end` holds.
 fn until(text: &[char], end: impl Fn(&[char]) -> bool) -> usize {
     (0..text.len()).find(|&at| end(&text[at..])).unwrap_or(text.len())
 }
 
-/// The length of a block comment; they nest.
+/// Returns the length of a block comment, which may be nested.
 fn block_comment(text: &[char]) -> usize {
     let mut depth = 0;
     let mut at = 0;
@@ -131,7 +131,7 @@ fn block_comment(text: &[char]) -> usize {
     at
 }
 
-/// The length of the inside of a quoted literal, with the closing quote.
+/// Returns the length of the inside of a quoted literal, with the closing quote.
 fn quoted(text: &[char], quote: char) -> usize {
     let mut at = 0;
     while at < text.len() && text[at] != quote {
@@ -140,7 +140,7 @@ fn quoted(text: &[char], quote: char) -> usize {
     (at + 1).min(text.len())
 }
 
-/// The length of a raw string that begins with its `r`, unless it is a raw identifier.
+/// Returns the length of a raw string that begins with `r`, or `None` for a raw identifier.
 fn raw_string(text: &[char]) -> Option<usize> {
     let hashes = text[1..].iter().take_while(|c| **c == '#').count();
     if text.get(1 + hashes) != Some(&'"') {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_literals_are_no_code() {
+    fn comments_and_literals_are_not_code() {
         assert_eq!(code("a // unsafe\nb"), "a b");
         assert_eq!(code("a /* x /* unsafe */ y */ b"), "a b");
         assert_eq!(code(r#"a("unsafe \" still", b)"#), "a( , b)");

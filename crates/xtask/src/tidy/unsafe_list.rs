@@ -1,4 +1,4 @@
-//! The list of modules with `unsafe` in docs/unsafe.md and the code say the same.
+//! The list of modules with `unsafe` in docs/unsafe.md must match the code.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{Tree, rust};
 
 const LIST: &str = "docs/unsafe.md";
 
-/// Every file with `unsafe` has a row in the list, every row has such a file, and no cell of a row is empty.
+/// Reports files with `unsafe` that have no row in the list, rows without such a file, and rows with an empty cell.
 pub(super) fn matches_the_code(tree: &Tree) -> Vec<String> {
     let rows = rows(tree.get(LIST).map_or("", String::as_str));
     let listed: BTreeSet<&str> = rows.iter().map(|row| row.file).collect();
@@ -22,7 +22,8 @@ pub(super) fn matches_the_code(tree: &Tree) -> Vec<String> {
         findings.push(format!("{LIST}: lists {path}, which contains no `unsafe` or does not exist"));
     }
     for row in rows.iter().filter(|row| !row.is_complete) {
-        findings.push(format!("{LIST}: the row of {} must name invariants and what checks them", row.file));
+        findings
+            .push(format!("{LIST}: the row of {} must contain the invariants and their checks", row.file));
     }
     findings
 }
@@ -32,7 +33,7 @@ struct Row<'a> {
     is_complete: bool,
 }
 
-/// The rows of the table: those whose first cell is a Rust file in backticks.
+/// Returns the rows of the table whose first cell is a Rust file in back quotes.
 fn rows(list: &str) -> Vec<Row<'_>> {
     list.lines()
         .filter_map(|line| {
@@ -50,8 +51,7 @@ mod tests {
     use super::super::tree;
     use super::*;
 
-    const LISTED: &str =
-        "| module | invariants | what checks it |\n|---|---|---|\n| `a/map.rs` | I1 | loom |\n";
+    const LISTED: &str = "| module | invariants | checks |\n|---|---|---|\n| `a/map.rs` | I1 | loom |\n";
 
     #[test]
     fn list_and_code_agree() {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidding_unsafe_is_no_unsafe() {
+    fn forbidding_unsafe_is_not_unsafe_code() {
         assert!(
             matches_the_code(&tree(&[("a.rs", "#![forbid(unsafe_code)]\n#![deny(unsafe_op_in_unsafe_fn)]")]))
                 .is_empty()

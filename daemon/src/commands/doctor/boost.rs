@@ -1,4 +1,4 @@
-//! Tiers of the boost: which of them this process may have.
+//! Boost: the tiers that are available to this process.
 
 use pronto_expedite::{Missing, Tier, available};
 
@@ -7,7 +7,7 @@ use super::machine::Machine;
 
 const SUBJECT: &str = "boost";
 
-/// Each is tried on a thread of its own, which ends.
+/// Tries each tier on a short-lived thread of its own.
 pub(super) fn probe(_: &Machine) -> Vec<Finding> {
     let tiers = [Tier::Module, Tier::Fifo, Tier::Slice];
     tiers.map(|tier| finding(tier, available(tier))).into()
@@ -15,16 +15,16 @@ pub(super) fn probe(_: &Machine) -> Vec<Finding> {
 
 fn finding(tier: Tier, tried: Result<(), Missing>) -> Finding {
     match tried {
-        Ok(()) => Finding::ok(SUBJECT, format!("{tier} is to be had: boost = \"{tier}\"")),
+        Ok(()) => Finding::ok(SUBJECT, format!("{tier} is available; enable it with boost = \"{tier}\"")),
         Err(why) => {
             let advice = match tier {
                 Tier::Module => {
-                    "kernel/expedite/README.md says how to build and load it; other tiers need no module"
+                    "build and load it as kernel/expedite/README.md describes; other tiers need no module"
                 }
                 Tier::Fifo => "LimitRTPRIO=2 in the systemd unit, or CAP_SYS_NICE",
-                _ => "Linux 6.12 or newer, with its own scheduler",
+                _ => "Linux 6.12 or newer, with its default scheduler",
             };
-            Finding::note(SUBJECT, format!("{tier} is not: {why}"), advice)
+            Finding::note(SUBJECT, format!("{tier} is not available: {why}"), advice)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Polling of network devices by those who wait: what the system does by itself, and what it lets a node ask for.
+//! Busy polling of network devices: the system-wide settings, and what the kernel permits a node to request.
 
 use pronto::progress::{BusyPollError, busy_poll_offered};
 use pronto_fabric_tcp::{SocketOffers, socket_offers};
@@ -15,31 +15,37 @@ pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
     found
 }
 
-/// Documentation/admin-guide/sysctl/net.rst.
+/// Checks the system-wide settings (Documentation/admin-guide/sysctl/net.rst).
 fn sysctls(machine: &Machine) -> Finding {
     let value = |name: &str| machine.number(&format!("proc/sys/net/core/{name}"));
     match (value("busy_poll"), value("busy_read")) {
         (Some(0), Some(0)) => Finding::ok(
             SUBJECT,
-            "off for all sockets (net.core.busy_poll, busy_read); nodes ask for themselves",
+            "off for all sockets (net.core.busy_poll, busy_read); nodes request it for their own sockets",
         ),
         (Some(poll), Some(read)) => Finding::note(
             SUBJECT,
             format!("on for every process: net.core.busy_poll {poll} us, busy_read {read} us"),
             "sysctl net.core.busy_poll=0 net.core.busy_read=0, and [tcp] busy_poll_us for the nodes that want it",
         ),
-        _ => {
-            Finding::note(SUBJECT, "this kernel has none", "CONFIG_NET_RX_BUSY_POLL, for [tcp] busy_poll_us")
-        }
+        _ => Finding::note(
+            SUBJECT,
+            "this kernel has no busy polling",
+            "use a kernel with CONFIG_NET_RX_BUSY_POLL, for [tcp] busy_poll_us",
+        ),
     }
 }
 
 fn sockets(offers: SocketOffers) -> Vec<Finding> {
     let SocketOffers { busy_poll, prefer, incoming_napi } = offers;
     let each = [
-        ("SO_BUSY_POLL", busy_poll, "CAP_NET_ADMIN for the node or a newer kernel, for [tcp] busy_poll_us"),
-        ("SO_PREFER_BUSY_POLL", prefer, "CAP_NET_ADMIN for the node, for [tcp] prefer_busy_poll"),
-        ("SO_INCOMING_NAPI_ID", incoming_napi, "Linux 4.12 with CONFIG_NET_RX_BUSY_POLL"),
+        (
+            "SO_BUSY_POLL",
+            busy_poll,
+            "give the node CAP_NET_ADMIN, or use a newer kernel, for [tcp] busy_poll_us",
+        ),
+        ("SO_PREFER_BUSY_POLL", prefer, "give the node CAP_NET_ADMIN, for [tcp] prefer_busy_poll"),
+        ("SO_INCOMING_NAPI_ID", incoming_napi, "Linux 4.12 or newer with CONFIG_NET_RX_BUSY_POLL"),
     ];
     let finding = |(option, tried, advice): (&str, Result<(), _>, &str)| match tried {
         Ok(()) => Finding::ok(SUBJECT, format!("sockets: {option} is permitted")),
@@ -50,7 +56,10 @@ fn sockets(offers: SocketOffers) -> Vec<Finding> {
 
 fn epoll(offered: Result<(), BusyPollError>) -> Finding {
     match offered {
-        Ok(()) => Finding::ok(SUBJECT, "epoll: EPIOCSPARAMS is supported, for the serving thread's sleeps"),
+        Ok(()) => Finding::ok(
+            SUBJECT,
+            "epoll: EPIOCSPARAMS is supported, so the serving thread can poll devices while it sleeps",
+        ),
         Err(why) => Finding::note(
             SUBJECT,
             format!("epoll: no EPIOCSPARAMS: {why}"),
@@ -65,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polling_for_everybody_is_noted() {
+    fn system_wide_polling_is_noted() {
         let level = |poll: &str, read: &str| {
             let files = [("proc/sys/net/core/busy_poll", poll), ("proc/sys/net/core/busy_read", read)];
             sysctls(&Machine::recorded("sysctls", &files)).level
@@ -75,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_why() {
+    fn a_refusal_has_a_reason() {
         let why = epoll(Err(BusyPollError::TooOld));
         assert!(why.level == Level::Note && why.text.contains("older than 6.9"), "{why:?}");
         assert_eq!(epoll(Ok(())).level, Level::Ok);

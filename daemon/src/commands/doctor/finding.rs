@@ -1,18 +1,18 @@
-//! What was found, and how bad it is.
+//! Findings and their severity.
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    /// As it should be.
+    /// Nothing to do.
     Ok,
-    /// It may cost time, or is not there, or cannot be seen.
+    /// Something that may cost time, is missing, or cannot be read.
     Note,
-    /// It costs time, or keeps Pronto from working.
+    /// Something that costs time, or prevents Pronto from working.
     Problem,
 }
 
 impl Level {
-    /// As it is printed.
+    /// Returns the name that the output shows.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -22,15 +22,15 @@ impl Level {
     }
 }
 
-/// One line of the output.
+/// One finding: a line of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What it is about.
+    /// The subject that was inspected.
     pub(super) subject: &'static str,
-    /// What was found.
+    /// The result.
     pub(super) text: String,
-    /// What to do, of notes and problems.
+    /// The advice; notes and problems have one.
     pub(super) advice: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The kernel: its version, how it preempts, what time is read from.
+//! The kernel: its version, its preemption model and its clock source.
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -7,7 +7,7 @@ pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
     vec![version(machine), preemption(machine), clock(machine)]
 }
 
-/// The first two numbers of a release such as `6.18.4-amd64`.
+/// Returns the first two numbers of a release such as `6.18.4-amd64`.
 fn numbers(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -17,60 +17,63 @@ fn version(machine: &Machine) -> Finding {
     const SUBJECT: &str = "kernel";
     let release = machine.text("proc/sys/kernel/osrelease").unwrap_or_default();
     match numbers(&release) {
-        None => Finding::note(SUBJECT, format!("its version {release:?} says nothing"), "look at uname -r"),
+        None => Finding::note(SUBJECT, format!("cannot parse its version {release:?}"), "check uname -r"),
         Some(version) if version < (6, 9) => Finding::note(
             SUBJECT,
             format!(
-                "Linux {release}: no polling of devices in the serving thread's sleeps, no short time slices"
+                "Linux {release}: no device polling while the serving thread sleeps, no short time slices"
             ),
-            "Linux 6.9 brings the first (tcp.busy_poll_us), 6.12 the second (boost = \"slice\")",
+            "Linux 6.9 has device polling (tcp.busy_poll_us), 6.12 has short time slices (boost = \"slice\")",
         ),
         Some(version) if version < (6, 12) => Finding::note(
             SUBJECT,
             format!("Linux {release}: no short time slices"),
-            "Linux 6.12 brings them (boost = \"slice\")",
+            "Linux 6.12 has them (boost = \"slice\")",
         ),
         Some(_) => Finding::ok(SUBJECT, format!("Linux {release}")),
     }
 }
 
-/// By the scheduler itself where it tells (root only), else by the command line and how the kernel was built.
+/// Reads the model from the scheduler (visible to root only), else from the kernel command line, else from the build flags.
 fn preemption(machine: &Machine) -> Finding {
     const SUBJECT: &str = "preemption";
     let built = machine.text("proc/sys/kernel/version").unwrap_or_default();
     let line = machine.text("proc/cmdline").unwrap_or_default();
-    let asked = line.split_whitespace().find_map(|word| word.strip_prefix("preempt=")).map(str::to_owned);
+    let boot_option =
+        line.split_whitespace().find_map(|word| word.strip_prefix("preempt=")).map(str::to_owned);
     let has = |word: &str| built.split_whitespace().any(|found| found == word);
     let (model, how) = if has("PREEMPT_RT") {
         ("full".into(), "real-time kernel")
     } else if let Some(now) = machine.chosen("sys/kernel/debug/sched/preempt") {
-        (now, "as the scheduler says")
-    } else if let Some(asked) = asked {
-        (asked, "as it was booted")
+        (now, "reported by the scheduler")
+    } else if let Some(model) = boot_option {
+        (model, "set at boot")
     } else if has("PREEMPT_DYNAMIC") {
         return Finding::note(
             SUBJECT,
-            "chosen at boot, and hidden from this process",
+            "set at boot, but not visible to this process",
             "as root: mount -t debugfs none /sys/kernel/debug; cat /sys/kernel/debug/sched/preempt; full is best",
         );
     } else if has("PREEMPT_LAZY") {
-        ("lazy".into(), "as it was built")
+        ("lazy".into(), "set at build time")
     } else if has("PREEMPT") {
-        ("full".into(), "as it was built")
+        ("full".into(), "set at build time")
     } else {
-        ("none".into(), "as it was built")
+        ("none".into(), "set at build time")
     };
     let text = format!("{model}, {how}");
     match &*model {
         "full" => Finding::ok(SUBJECT, text),
         "lazy" => Finding::note(
             SUBJECT,
-            format!("{text}: a thread that is woken may wait for the next tick beside one that computes"),
+            format!(
+                "{text}: a woken thread may wait for the next tick if another thread computes on its CPU"
+            ),
             "boot with preempt=full, or use boost = \"module\" or \"fifo\" (docs/operations.md, Boost)",
         ),
         _ => Finding::note(
             SUBJECT,
-            format!("{text}: a thread that is woken waits until others leave the kernel"),
+            format!("{text}: a woken thread waits until the running thread leaves the kernel"),
             "boot with preempt=full",
         ),
     }
@@ -82,7 +85,7 @@ fn clock(machine: &Machine) -> Finding {
     let source = machine.text(&format!("{FOLDER}/current_clocksource"));
     let others = machine.text(&format!("{FOLDER}/available_clocksource")).unwrap_or_default();
     match source.as_deref() {
-        // Those that the vDSO reads without a system call.
+        // Clock sources that the vDSO reads without a system call.
         Some(
             source @ ("tsc"
             | "arch_sys_counter"
@@ -92,12 +95,10 @@ fn clock(machine: &Machine) -> Finding {
         ) => Finding::ok(SUBJECT, format!("time is read from {source}, without a system call")),
         Some(source) => Finding::problem(
             SUBJECT,
-            format!("time is read from {source}: each look at the clock may be a system call"),
-            format!("boot with clocksource= one of: {others}; tsc where it is stable"),
+            format!("time is read from {source}: each reading may be a system call"),
+            format!("boot with clocksource= and one of: {others}; prefer tsc if it is stable"),
         ),
-        None => {
-            Finding::note(SUBJECT, "what time is read from is not visible", "look at dmesg for clocksource")
-        }
+        None => Finding::note(SUBJECT, "the clock source is not visible", "search dmesg for clocksource"),
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_of_today_is_fine() {
+    fn a_current_kernel_is_fine() {
         let files = [
             ("proc/sys/kernel/osrelease", "6.12.48-amd64"),
             ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.48-1"),
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_is_noted() {
+    fn slow_settings_are_noted() {
         let files = [
             ("proc/sys/kernel/osrelease", "6.1.0-30-amd64"),
             ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
@@ -136,18 +137,16 @@ mod tests {
     }
 
     #[test]
-    fn models_of_preemption_are_told_apart() {
+    fn preemption_models_are_distinguished() {
         let model = |version: &str, line: &str| {
             let files = [("proc/sys/kernel/version", version), ("proc/cmdline", line)];
             preemption(&Machine::recorded("models", &files)).text
         };
         assert_eq!(model("#1 SMP PREEMPT_RT", ""), "full, real-time kernel");
-        assert_eq!(model("#1 SMP PREEMPT", ""), "full, as it was built");
-        assert!(model("#1 SMP", "").starts_with("none, as it was built"));
+        assert_eq!(model("#1 SMP PREEMPT", ""), "full, set at build time");
+        assert!(model("#1 SMP", "").starts_with("none, set at build time"));
         assert!(model("#1 SMP PREEMPT_LAZY", "").starts_with("lazy, "));
-        assert!(model("#1 SMP PREEMPT_DYNAMIC", "").contains("hidden"));
-        assert!(
-            model("#1 SMP PREEMPT_DYNAMIC", "preempt=voluntary").starts_with("voluntary, as it was booted")
-        );
+        assert!(model("#1 SMP PREEMPT_DYNAMIC", "").contains("not visible"));
+        assert!(model("#1 SMP PREEMPT_DYNAMIC", "preempt=voluntary").starts_with("voluntary, set at boot"));
     }
 }

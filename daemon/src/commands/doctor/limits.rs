@@ -1,4 +1,4 @@
-//! What this process may: real-time scheduling, locked memory, descriptors.
+//! Limits of this process: real-time scheduling, locked memory, descriptors.
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -6,16 +6,16 @@ use super::machine::Machine;
 /// capabilities(7).
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
-/// Locked memory that a handful of links over RDMA take (docs/operations.md, RDMA), bytes.
+/// Locked memory for a few RDMA links (docs/operations.md, RDMA), bytes.
 const ENOUGH_LOCKED: u64 = 64 << 20;
-/// Descriptors that a node with a few hundred peers takes.
+/// Descriptors for a node with a few hundred peers.
 const ENOUGH_FILES: u64 = 1_024;
 
 pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
     vec![real_time(machine), throttle(machine), locked(machine), files(machine)]
 }
 
-/// The soft limit of that name in proc(5)'s `limits`; `u64::MAX` for none.
+/// Returns the soft limit with that name in `/proc/self/limits` (proc(5)); `u64::MAX` means unlimited.
 fn limit(machine: &Machine, name: &str) -> Option<u64> {
     let limits = machine.text("proc/self/limits")?;
     let soft = limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
@@ -34,11 +34,11 @@ fn real_time(machine: &Machine) -> Finding {
             "for boost = \"fifo\": LimitRTPRIO=2 in the systemd unit, `- rtprio 2` in /etc/security/limits.conf, or CAP_SYS_NICE",
         ),
         Some(most) => Finding::ok(SUBJECT, format!("allowed up to priority {most}")),
-        None => Finding::note(SUBJECT, "its limit is not visible", "look at ulimit -r"),
+        None => Finding::note(SUBJECT, "its limit is not visible", "check ulimit -r"),
     }
 }
 
-/// What all real-time threads together may take (sched(7)).
+/// Checks the CPU time that all real-time threads together may use (sched(7)).
 fn throttle(machine: &Machine) -> Finding {
     const SUBJECT: &str = "real-time";
     match machine.number("proc/sys/kernel/sched_rt_runtime_us") {
@@ -49,14 +49,16 @@ fn throttle(machine: &Machine) -> Finding {
         ),
         Some(-1) => Finding::note(
             SUBJECT,
-            "nothing holds back a real-time thread that runs on: kernel.sched_rt_runtime_us is -1",
-            "sysctl kernel.sched_rt_runtime_us=950000, unless that is meant",
+            "no limit stops a runaway real-time thread: kernel.sched_rt_runtime_us is -1",
+            "sysctl kernel.sched_rt_runtime_us=950000, unless that is intended",
         ),
-        Some(micros) => Finding::ok(SUBJECT, format!("all such threads may take {micros} us of each period")),
+        Some(micros) => {
+            Finding::ok(SUBJECT, format!("all real-time threads together may use {micros} us of each period"))
+        }
         None => Finding::note(
             SUBJECT,
-            "what such threads may take is not visible",
-            "look at sysctl kernel.sched_rt_runtime_us",
+            "the CPU time of real-time threads is not visible",
+            "check sysctl kernel.sched_rt_runtime_us",
         ),
     }
 }
@@ -73,13 +75,13 @@ fn locked(machine: &Machine) -> Finding {
             Finding::ok(SUBJECT, format!("{} MiB may be locked", most >> 20))
         }
         Some(most) => {
-            let text = format!("{} KiB may be locked: a link over RDMA takes 2 MiB and more", most >> 10);
-            // Nothing else locks memory.
+            let text = format!("{} KiB may be locked: an RDMA link needs 2 MiB or more", most >> 10);
+            // Only RDMA locks memory.
             let has_rdma = !machine.names("sys/class/infiniband").is_empty();
             let finding = if has_rdma { Finding::problem } else { Finding::note };
             finding(SUBJECT, text, advice.to_owned())
         }
-        None => Finding::note(SUBJECT, "its limit is not visible", "look at ulimit -l"),
+        None => Finding::note(SUBJECT, "its limit is not visible", "check ulimit -l"),
     }
 }
 
@@ -88,11 +90,11 @@ fn files(machine: &Machine) -> Finding {
     match limit(machine, "Max open files") {
         Some(most) if most < ENOUGH_FILES => Finding::problem(
             SUBJECT,
-            format!("{most} may be open: each peer takes some"),
+            format!("{most} may be open: each peer needs several"),
             "LimitNOFILE=65536 in the systemd unit, or ulimit -n",
         ),
         Some(most) => Finding::ok(SUBJECT, format!("{most} may be open")),
-        None => Finding::note(SUBJECT, "their limit is not visible", "look at ulimit -n"),
+        None => Finding::note(SUBJECT, "their limit is not visible", "check ulimit -n"),
     }
 }
 
@@ -111,13 +113,13 @@ mod tests {
         Max realtime priority     0                    0                              ";
 
     #[test]
-    fn a_user_without_rights_is_told() {
+    fn a_user_without_rights_gets_notes() {
         let files = [("proc/self/limits", LIMITS), ("proc/sys/kernel/sched_rt_runtime_us", "950000")];
         assert_eq!(levels("user", &files), [Level::Note, Level::Ok, Level::Note, Level::Ok]);
     }
 
     #[test]
-    fn little_locked_memory_is_a_problem_where_there_is_rdma() {
+    fn a_low_memlock_limit_is_a_problem_with_rdma() {
         let rdma = [("proc/self/limits", LIMITS), ("sys/class/infiniband/mlx5_0/node_guid", "1")];
         assert_eq!(levels("locked", &rdma)[2], Level::Problem);
         let root = [("proc/self/status", "CapEff:\t000001ffffffffff"), rdma[0], rdma[1]];
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_that_is_forbidden_is_a_problem() {
+    fn forbidden_real_time_is_a_problem() {
         assert_eq!(levels("none", &[("proc/sys/kernel/sched_rt_runtime_us", "0")])[1], Level::Problem);
         assert_eq!(levels("all", &[("proc/sys/kernel/sched_rt_runtime_us", "-1")])[1], Level::Note);
         let few = LIMITS.replace("20000 ", "256 ");

@@ -1,23 +1,23 @@
-//! The machine that is looked at: its files below a root, so that tests look at recorded ones.
+//! The inspected machine: the files below a root, so that tests can inspect recorded files.
 
 use std::fs;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-/// Of a file so much is read.
+/// At most this many bytes of a file are read. Chosen by us; no source.
 const MOST: u64 = 256 << 10;
 
-/// See the module.
+/// The root of the inspected file system.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) root: PathBuf,
-    /// It is a recorded one's; gone with the value.
+    /// Whether the files are a test's own; they are then deleted with the value.
     #[cfg(test)]
     is_recorded: bool,
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// Returns the machine on which this program runs.
     pub(super) fn here() -> Self {
         Self {
             root: "/".into(),
@@ -26,19 +26,19 @@ impl Machine {
         }
     }
 
-    /// What a file says, without what is blank around it; None if it cannot be read.
+    /// Returns the trimmed text of a file, or `None` if it cannot be read.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
         fs::File::open(self.root.join(path)).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The number that a file says.
+    /// Returns the number in a file.
     pub(super) fn number(&self, path: &str) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
-    /// The names in a folder, sorted; none if it is not there.
+    /// Returns the sorted names in a folder; empty if the folder does not exist.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path)).into_iter().flatten();
         let mut names: Vec<_> =
@@ -47,14 +47,14 @@ impl Machine {
         names
     }
 
-    /// The choice in brackets, of files as `always [madvise] never`; the whole text if there are none.
+    /// Returns the bracketed choice of a file such as `always [madvise] never`, or the whole text if there are no brackets.
     pub(super) fn chosen(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
         let chosen = |mark: [char; 2]| Some(text.split_once(mark[0])?.1.split_once(mark[1])?.0.to_owned());
         Some(chosen(['[', ']']).or_else(|| chosen(['(', ')'])).unwrap_or(text))
     }
 
-    /// Whether this process has a capability, by its number in capabilities(7).
+    /// Returns whether this process has a capability, by its number in capabilities(7).
     pub(super) fn has_capability(&self, number: u32) -> bool {
         let status = self.text("proc/self/status").unwrap_or_default();
         let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -65,15 +65,16 @@ impl Machine {
 
 #[cfg(test)]
 impl Machine {
-    /// A machine of these files; `name` is the test's own.
+    /// Records these files as a machine; `name` must be unique per test.
     pub(super) fn recorded(name: &str, files: &[(&str, &str)]) -> Self {
         let root = std::env::temp_dir().join(format!("pronto-doctor-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
-        fs::create_dir_all(&root).expect("a folder");
+        fs::create_dir_all(&root).expect("the temporary folder is writable");
         for (path, text) in files {
             let path = root.join(path);
-            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
-            fs::write(path, format!("{text}\n")).expect("a file");
+            fs::create_dir_all(path.parent().expect("below the root"))
+                .expect("the temporary folder is writable");
+            fs::write(path, format!("{text}\n")).expect("the temporary folder is writable");
         }
         Self { root, is_recorded: true }
     }
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_stand_in_brackets() {
+    fn choices_are_in_brackets() {
         let files = [("a", "always [madvise] never"), ("b", "none voluntary (full)"), ("c", "tsc")];
         let machine = Machine::recorded("choices", &files);
         let chosen = |path| machine.chosen(path);

@@ -1,10 +1,10 @@
-//! Pages: huge ones that were set aside, and those that the kernel gathers by itself.
+//! Huge pages: reserved ones, and those that the kernel collects by itself.
 
 use super::finding::Finding;
 use super::machine::Machine;
 
 pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
-    vec![transparent(machine), set_aside(machine)]
+    vec![transparent(machine), reserved(machine)]
 }
 
 fn transparent(machine: &Machine) -> Finding {
@@ -13,16 +13,16 @@ fn transparent(machine: &Machine) -> Finding {
     match machine.chosen(&format!("{FOLDER}/enabled")).as_deref() {
         Some("always") => Finding::note(
             SUBJECT,
-            "the kernel gathers all memory into huge pages, and whoever touches it meanwhile waits",
-            "prontod asks for small pages by itself; a program with a node in it should, too (prctl PR_SET_THP_DISABLE), \
+            "the kernel collects all memory into huge pages, and a thread that touches it meanwhile waits",
+            "prontod disables this for itself; a program that embeds a node should do so, too (prctl PR_SET_THP_DISABLE), \
              or: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         ),
-        Some(mode) => Finding::ok(SUBJECT, format!("gathered by the kernel: {mode}")),
-        None => Finding::ok(SUBJECT, "this kernel gathers none"),
+        Some(mode) => Finding::ok(SUBJECT, format!("transparent huge pages: {mode}")),
+        None => Finding::ok(SUBJECT, "this kernel has no transparent huge pages"),
     }
 }
 
-fn set_aside(machine: &Machine) -> Finding {
+fn reserved(machine: &Machine) -> Finding {
     const SUBJECT: &str = "huge pages";
     let info = machine.text("proc/meminfo").unwrap_or_default();
     let value = |name: &str| {
@@ -30,10 +30,10 @@ fn set_aside(machine: &Machine) -> Finding {
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
     match (value("HugePages_Total:"), value("HugePages_Free:")) {
-        (Some(0) | None, _) => Finding::ok(SUBJECT, "none set aside, and Pronto needs none"),
+        (Some(0) | None, _) => Finding::ok(SUBJECT, "none reserved, and Pronto needs none"),
         (Some(total), free) => Finding::ok(
             SUBJECT,
-            format!("{total} set aside, {} of them free; Pronto uses none", free.unwrap_or(0)),
+            format!("{total} reserved, {} of them free; Pronto uses none", free.unwrap_or(0)),
         ),
     }
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gathering_everything_is_noted() {
+    fn huge_pages_for_all_memory_are_noted() {
         let enabled = |mode: &str| {
             let files = [("sys/kernel/mm/transparent_hugepage/enabled", mode)];
             transparent(&Machine::recorded("thp", &files)).level
@@ -54,8 +54,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_set_aside_are_counted() {
+    fn reserved_pages_are_counted() {
         let files = [("proc/meminfo", "MemTotal: 1 kB\nHugePages_Total:      16\nHugePages_Free:        9")];
-        assert!(set_aside(&Machine::recorded("aside", &files)).text.starts_with("16 set aside, 9 of"));
+        assert!(reserved(&Machine::recorded("reserved", &files)).text.starts_with("16 reserved, 9 of"));
     }
 }

@@ -1,6 +1,6 @@
-//! `pronto doctor`: what of this machine makes messages slow, and what to do about it. Changes nothing.
+//! `pronto doctor`: inspects this machine for causes of slow messages and prints advice. Changes nothing.
 //!
-//! One file per subject; each gives findings, and is listed in [`PROBES`].
+//! Each file inspects one subject, returns findings, and is listed in [`PROBES`].
 
 mod boost;
 mod busy_poll;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::{Subcommand, say};
+use super::{Subcommand, write_stdout};
 use finding::{Finding, Level};
 use machine::Machine;
 
@@ -39,26 +39,26 @@ const PROBES: &[fn(&Machine) -> Vec<Finding>] = &[
     netdev::probe,
 ];
 
-/// What it exits with if there is a problem. 1 is a command that failed, 2 a command line that clap refuses.
+/// Exit code if there is a problem. Code 1 is a failed command, 2 an invalid command line.
 const HAS_PROBLEMS: u8 = 3;
 
 fn describe() -> Command {
     Command::new("doctor")
-        .about("Inspects this machine: what makes messages slow here, and what to do about it")
+        .about("Inspects this machine for causes of slow messages, and prints what to do about them")
         .after_help(
-            "Each line is ok, a note (something that may cost time, or that is not there) or a problem (something that does cost\n\
-             time, or keeps Pronto from working). Nothing is changed: trials are made on threads, sockets and descriptors of its\n\
-             own. Run it as the user, and in the control group, that nodes run in.\n\n\
-             Exit code: 0 no problem, 3 at least one problem, 1 it could not tell, 2 a wrong command line.\n\n\
+            "Each line is ok, a note (something that may cost time, or is missing) or a problem (something that\n\
+             costs time, or prevents Pronto from working). The command changes nothing: it uses only threads, sockets and\n\
+             descriptors of its own. Run it as the user, and in the control group, of the nodes.\n\n\
+             Exit code: 0 no problem, 3 at least one problem, 1 the command failed, 2 invalid command line.\n\n\
              Examples:\n  pronto doctor\n  pronto doctor --json | jq '.findings[] | select(.level == \"problem\")'",
         )
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object on standard output"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object on standard output"))
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let machine = Machine::here();
     let findings: Vec<_> = PROBES.iter().flat_map(|probe| probe(&machine)).collect();
-    say(&if options.get_flag("json") { as_json(&findings) } else { as_text(&findings) })?;
+    write_stdout(&if options.get_flag("json") { as_json(&findings) } else { as_text(&findings) })?;
     let has_problems = findings.iter().any(|finding| finding.level == Level::Problem);
     Ok(if has_problems { ExitCode::from(HAS_PROBLEMS) } else { ExitCode::SUCCESS })
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_shown_with_what_to_do() {
+    fn findings_are_shown_with_advice() {
         let findings = [
             Finding::ok("kernel", "Linux 6.18"),
             Finding::problem("clock", "time is read from hpet", "boot with clocksource=tsc"),
@@ -121,9 +121,9 @@ mod tests {
         assert!(json["findings"][0]["advice"].is_null());
     }
 
-    /// Whatever this machine is, every subject has something to say about it, and says it in one line.
+    /// On any machine, every subject has findings, each of one line.
     #[test]
-    fn every_subject_speaks_of_this_machine() {
+    fn every_subject_has_findings_on_this_machine() {
         let machine = Machine::here();
         for probe in PROBES {
             let findings = probe(&machine);
@@ -135,9 +135,9 @@ mod tests {
         }
     }
 
-    /// Nothing at all is said by files: no subject may fall over it.
+    /// Without any file, no probe may panic.
     #[test]
-    fn a_machine_that_tells_nothing_is_spoken_of() {
+    fn a_machine_without_files_has_findings() {
         let machine = Machine::recorded("nothing", &[]);
         assert!(PROBES.iter().all(|probe| !probe(&machine).is_empty()));
     }

@@ -1,4 +1,4 @@
-//! Queues of network devices (NAPI instances), and whether their interrupts can be suspended while they are polled.
+//! Queues of network devices (NAPI instances), and whether their interrupts can be suspended during busy polling.
 
 mod link;
 mod message;
@@ -15,8 +15,8 @@ pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
         Ok(napis) => findings(machine, &napis),
         Err(why) => vec![Finding::note(
             SUBJECT,
-            format!("the kernel does not tell: {why}"),
-            "Linux 6.8 tells of queues, 6.13 suspends their interrupts",
+            format!("cannot list the queues: {why}"),
+            "Linux 6.8 lists queues, 6.13 can suspend their interrupts",
         )],
     }
 }
@@ -34,11 +34,11 @@ fn findings(machine: &Machine, napis: &[Napi]) -> Vec<Finding> {
             number("napi_defer_hard_irqs").unwrap_or(0) > 0 && number("gro_flush_timeout").unwrap_or(0) > 0;
         let suspends = of_device.iter().any(|napi| napi.suspend_ns.is_some_and(|nanos| nanos > 0));
         found.push(match first.suspend_ns {
-            _ if suspends => Finding::ok(SUBJECT, format!("{text}, which suspend interrupts while they are polled")),
-            _ if deferred => Finding::ok(SUBJECT, format!("{text}, which defer interrupts while they are polled")),
+            _ if suspends => Finding::ok(SUBJECT, format!("{text}, with interrupts suspended during busy polling")),
+            _ if deferred => Finding::ok(SUBJECT, format!("{text}, with interrupts deferred during busy polling")),
             Some(_) => Finding::note(
                 SUBJECT,
-                format!("{text}; their interrupts can be suspended, and are not"),
+                format!("{text}; their interrupts can be suspended, but are not"),
                 format!(
                     "only for [tcp] prefer_busy_poll: ynl --family netdev --do napi-set --json \
                      '{{\"id\": {}, \"irq-suspend-timeout\": 20000000}}'",
@@ -61,7 +61,7 @@ fn findings(machine: &Machine, napis: &[Napi]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Level;
-    use super::message::NotAsked;
+    use super::message::NetlinkError;
     use super::*;
 
     fn of(name: &str, files: &[(&str, &str)], suspend_ns: Option<u64>) -> Vec<Finding> {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_and_not_used_is_told() {
+    fn an_unused_feature_is_noted() {
         let offered = of("offered", &[], Some(0));
         assert!(offered.len() == 1 && offered[0].level == Level::Note, "{offered:?}");
         assert!(offered[0].text.starts_with("eth0, queues: 2; their interrupts can be"), "{offered:?}");
@@ -85,21 +85,21 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_that_are_deferred_will_do() {
+    fn deferred_interrupts_are_sufficient() {
         let files = [
             ("sys/class/net/eth0/napi_defer_hard_irqs", "100"),
             ("sys/class/net/eth0/gro_flush_timeout", "200000"),
         ];
         assert_eq!(of("deferred", &files, None)[0].level, Level::Ok);
-        assert_eq!(of("deferred", &files[..1], None)[0].level, Level::Note, "one of the two does nothing");
+        assert_eq!(of("deferred", &files[..1], None)[0].level, Level::Note, "one of the two has no effect");
     }
 
-    /// Linux 6.8 tells of queues, and an older one why not; whichever this is.
+    /// Linux 6.8 and newer list queues. An older kernel refuses with a reason.
     #[test]
-    fn the_kernel_tells_or_says_why_not() {
+    fn this_kernel_lists_queues_or_refuses() {
         match Link::open().and_then(|mut link| link.napis()) {
             Ok(napis) => assert!(napis.iter().all(|napi| napi.interface != 0 && napi.id != 0), "{napis:?}"),
-            Err(why) => assert!(!matches!(why, NotAsked::Garbled), "{why}"),
+            Err(why) => assert!(!matches!(why, NetlinkError::Garbled), "{why}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes, cores and processors, which of them this process may use, and where the devices are.
+//! Topology: NUMA nodes, cores and CPUs, the CPUs that this process may use, and the places of devices.
 
 use pronto_topology::{Cpus, Topology, allowed};
 
@@ -13,38 +13,37 @@ pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
         Err(error) => vec![Finding::problem(
             SUBJECT,
             error.to_string(),
-            "report it: the kernel says something unexpected",
+            "please report this: the kernel's description is not as expected",
         )],
     }
 }
 
 fn findings(topology: &Topology, allowed: &Cpus) -> Vec<Finding> {
     let (nodes, cpus) = (topology.nodes.len(), topology.online.len());
-    // Where cores are not told, each processor is one.
+    // If the kernel does not describe cores, each CPU counts as one.
     let cores = topology.cores().map_or(cpus, |cores| cores.count());
-    let mut found =
-        vec![Finding::ok(SUBJECT, format!("NUMA nodes: {nodes}, cores: {cores}, processors: {cpus}"))];
+    let mut found = vec![Finding::ok(SUBJECT, format!("NUMA nodes: {nodes}, cores: {cores}, CPUs: {cpus}"))];
     let may = topology.online.and(allowed);
     found.push(if may.len() < 2 {
         Finding::problem(
             SUBJECT,
-            format!("this process may use processor {may} alone: who polls keeps it from who is waited for"),
-            "give it two processors; until then nodes do not poll",
+            format!("this process may use only CPU {may}: a polling thread would delay the thread that it waits for"),
+            "allow it at least two CPUs; until then nodes do not poll",
         )
     } else if may != topology.online {
         Finding::note(
             SUBJECT,
-            format!("this process may use the processors {may}"),
-            "see taskset -p and its control group's cpuset",
+            format!("this process may use the CPUs {may}"),
+            "check taskset -p and the cpuset of its control group",
         )
     } else {
-        Finding::ok(SUBJECT, "this process may use all processors")
+        Finding::ok(SUBJECT, "this process may use all CPUs")
     });
     if !topology.isolated.is_empty() {
         found.push(Finding::note(
             SUBJECT,
-            format!("the scheduler leaves the processors {} alone", topology.isolated),
-            "nodes use them only if they are named: [placement] serving = \"LIST\"",
+            format!("the scheduler places no threads on the isolated CPUs {}", topology.isolated),
+            "nodes use them only if they are listed: [placement] serving = \"LIST\"",
         ));
     }
     let places = topology.devices.iter().filter(|device| device.is_hardware || device.node.is_some());
@@ -55,7 +54,7 @@ fn findings(topology: &Topology, allowed: &Cpus) -> Vec<Finding> {
         found.push(Finding::note(
             SUBJECT,
             format!("devices: {}", places.join(", ")),
-            "[placement] serving = \"auto\" puts a node's serving thread near the device that it uses",
+            "[placement] serving = \"auto\" puts a node's serving thread near the device that the node uses",
         ));
     }
     found
@@ -78,7 +77,7 @@ mod tests {
 
     fn of(name: &str, files: &[(&str, &str)], allowed: &str) -> Vec<Finding> {
         let machine = Machine::recorded(name, files);
-        let topology = Topology::read(&machine.root).expect("it is described well");
+        let topology = Topology::read(&machine.root).expect("the description is valid");
         findings(&topology, &allowed.parse().expect("a list"))
     }
 
@@ -91,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn few_processors_are_told() {
+    fn few_cpus_are_noted() {
         assert_eq!(of("few", &TWO_NODES, "1-2")[1].level, Level::Note);
         let one = &of("one", &TWO_NODES, "2,7")[1];
-        assert!(one.level == Level::Problem && one.text.contains("processor 2 alone"), "{one:?}");
+        assert!(one.level == Level::Problem && one.text.contains("only CPU 2:"), "{one:?}");
     }
 
     #[test]
-    fn a_bad_file_is_a_problem_and_no_end() {
+    fn a_malformed_file_is_a_problem_not_an_error() {
         let found = probe(&Machine::recorded("bad", &[("sys/devices/system/cpu/online", "all of them")]));
         assert!(found.len() == 1 && found[0].level == Level::Problem, "{found:?}");
     }

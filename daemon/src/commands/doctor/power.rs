@@ -1,4 +1,4 @@
-//! What processors do when nothing runs, and how fast they are when something does.
+//! Power management: idle states and frequency governors of the CPUs.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::machine::Machine;
 
 const CPU: &str = "sys/devices/system/cpu";
-/// A way out of idleness that takes longer costs more than a wake-up does otherwise, microseconds.
+/// Exit latency from which an idle state costs more than the rest of a wake-up, microseconds.
 const SLOW_EXIT: i64 = 20;
 
 pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
@@ -29,7 +29,7 @@ fn frequency(machine: &Machine) -> Finding {
     if governors.is_empty() {
         return Finding::ok(
             SUBJECT,
-            "not visible, and not this system's to choose (a virtual machine, or the firmware's)",
+            "not visible; this system does not control it (virtual machine, or firmware)",
         );
     }
     if named == "performance" {
@@ -37,7 +37,7 @@ fn frequency(machine: &Machine) -> Finding {
     }
     Finding::note(
         SUBJECT,
-        format!("governor {named}: a processor that was idle is slow at first"),
+        format!("governor {named}: a CPU that was idle runs slowly at first"),
         "cpupower frequency-set -g performance",
     )
 }
@@ -60,17 +60,17 @@ fn idle(machine: &Machine) -> Finding {
         }
     }
     match deepest {
-        None => Finding::ok(SUBJECT, format!("driver {driver}; how deep processors sleep is not visible")),
+        None => Finding::ok(SUBJECT, format!("driver {driver}; idle states are not visible")),
         Some((exit, state)) if exit > SLOW_EXIT => Finding::note(
             SUBJECT,
-            format!("driver {driver}: a processor takes up to {exit} us to leave state {state}"),
+            format!("driver {driver}: a CPU takes up to {exit} us to leave state {state}"),
             format!(
-                "cpupower idle-set -D {SLOW_EXIT}, or hold /dev/cpu_dma_latency open, while latency counts"
+                "cpupower idle-set -D {SLOW_EXIT}, or hold /dev/cpu_dma_latency open, while latency matters"
             ),
         ),
         Some((exit, state)) => Finding::ok(
             SUBJECT,
-            format!("driver {driver}: a processor takes up to {exit} us to leave state {state}"),
+            format!("driver {driver}: a CPU takes up to {exit} us to leave state {state}"),
         ),
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_processor_is_noted() {
+    fn one_slow_cpu_is_noted() {
         let one =
             [&SERVER[..1], &[("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave")]].concat();
         let found = frequency(&Machine::recorded("governor", &one));

@@ -1,10 +1,10 @@
-//! RDMA: devices, their ports, the library, and whether this program uses them.
+//! RDMA: devices, their ports, the library, and whether this program supports RDMA.
 
 use super::finding::Finding;
 use super::machine::Machine;
 
 const SUBJECT: &str = "rdma";
-/// Where systems keep libraries (ld.so(8), and the multi-architecture folders of Debian).
+/// Usual folders of libraries (ld.so(8), and the multi-architecture folders of Debian).
 const FOLDERS: [&str; 7] = [
     "usr/lib",
     "usr/lib64",
@@ -36,7 +36,11 @@ fn findings(machine: &Machine, is_built_in: bool) -> Vec<Finding> {
             found.push(if state.starts_with("4:") {
                 Finding::ok(SUBJECT, text)
             } else {
-                Finding::note(SUBJECT, text, "check its cable, its interface (ip link) or its subnet manager")
+                Finding::note(
+                    SUBJECT,
+                    text,
+                    "check the cable, the interface (ip link) and the subnet manager",
+                )
             });
         }
     }
@@ -45,17 +49,21 @@ fn findings(machine: &Machine, is_built_in: bool) -> Vec<Finding> {
         .map(|folder| format!("{folder}/{LIBRARY}"))
         .find(|path| machine.root.join(path).exists());
     found.push(match library {
-        Some(path) => Finding::ok(SUBJECT, format!("{LIBRARY} lies at /{path}")),
+        Some(path) => Finding::ok(SUBJECT, format!("{LIBRARY} is at /{path}")),
         None => Finding::problem(
             SUBJECT,
-            format!("{LIBRARY} is in no usual place"),
+            format!("{LIBRARY} was not found in the usual folders"),
             "apt install libibverbs1 ibverbs-providers",
         ),
     });
     found.push(if is_built_in {
-        Finding::ok(SUBJECT, "this program uses it")
+        Finding::ok(SUBJECT, "this program supports RDMA")
     } else {
-        Finding::note(SUBJECT, "this program was built without it", "cargo build --release --features verbs")
+        Finding::note(
+            SUBJECT,
+            "this program was built without RDMA",
+            "cargo build --release --features verbs",
+        )
     });
     found
 }
@@ -66,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_and_the_library_are_looked_at() {
+    fn ports_and_the_library_are_inspected() {
         let files = [
             ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
             ("sys/class/infiniband/mlx5_0/ports/2/state", "1: DOWN"),
@@ -78,6 +86,10 @@ mod tests {
         };
         assert_eq!(levels("ports", &files, true), [Level::Ok, Level::Note, Level::Ok, Level::Ok]);
         assert_eq!(levels("library", &files[..1], false), [Level::Ok, Level::Problem, Level::Note]);
-        assert_eq!(levels("library", &files[2..], false), [Level::Ok], "who has no device needs no library");
+        assert_eq!(
+            levels("library", &files[2..], false),
+            [Level::Ok],
+            "without a device no library is needed"
+        );
     }
 }

@@ -1,9 +1,9 @@
-//! Bytes of generic netlink (linux/netlink.h, linux/genetlink.h, linux/netdev.h): questions and answers.
+//! Messages of generic netlink (linux/netlink.h, linux/genetlink.h, linux/netdev.h): requests and replies.
 
 use nix::errno::Errno;
 use thiserror::Error;
 
-/// GENL_ID_CTRL, and its command CTRL_CMD_GETFAMILY with its answer CTRL_CMD_NEWFAMILY.
+/// GENL_ID_CTRL, and its command CTRL_CMD_GETFAMILY with its reply CTRL_CMD_NEWFAMILY.
 pub(super) const CONTROL_FAMILY: u16 = 0x10;
 const ASK_FAMILY: u8 = 3;
 pub(super) const GET_FAMILY: u8 = 1;
@@ -20,10 +20,10 @@ const NAPI_SUSPEND: u16 = 7;
 /// NLMSG_ERROR, NLMSG_DONE.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// NLM_F_REQUEST | NLM_F_ACK; and for lists NLM_F_ROOT | NLM_F_MATCH.
+/// NLM_F_REQUEST | NLM_F_ACK, and NLM_F_ROOT | NLM_F_MATCH for lists.
 const REQUEST: u16 = 1 | 4;
 const LIST: u16 = 0x300;
-/// Lengths of the headers, bytes; attributes and messages begin at multiples of 4.
+/// Lengths of the headers, bytes. Attributes and messages begin at multiples of 4.
 const HEADER: usize = 16;
 const GENERIC: usize = 4;
 const ATTRIBUTE: usize = 4;
@@ -35,35 +35,35 @@ const TYPE: u16 = 0x3fff;
 pub(super) struct Napi {
     /// The device's index.
     pub(super) interface: u32,
-    /// The kernel's number for the queue, which SO_INCOMING_NAPI_ID tells, too.
+    /// The kernel's number of the queue, as in SO_INCOMING_NAPI_ID.
     pub(super) id: u32,
-    /// How long its interrupts are suspended while it is polled, nanoseconds; None if the kernel knows no such thing.
+    /// Time limit of interrupt suspension while the queue is polled, nanoseconds. `None` if the kernel cannot suspend interrupts.
     pub(super) suspend_ns: Option<u64>,
 }
 
-/// Why the kernel was not asked.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(super) enum NotAsked {
+pub(super) enum NetlinkError {
     #[error("{0}")]
     System(#[from] Errno),
-    #[error("its answer is no answer")]
+    #[error("malformed netlink reply")]
     Garbled,
 }
 
-/// One message of an answer.
+/// One message of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
-    /// The family that speaks.
+    /// The family that sent it.
     pub(super) kind: u16,
-    /// The question that it answers.
+    /// The sequence number of the request.
     pub(super) sequence: u32,
-    pub(super) got: Got<'a>,
+    pub(super) content: Content<'a>,
 }
 
-/// What it says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got<'a> {
-    /// This was all.
+pub(super) enum Content<'a> {
+    /// The end of the reply.
     End,
     Refused(Errno),
     Body {
@@ -72,32 +72,32 @@ pub(super) enum Got<'a> {
     },
 }
 
-fn question(family: u16, command: u8, flags: u16, sequence: u32, attributes: &[u8]) -> Vec<u8> {
+fn request(family: u16, command: u8, flags: u16, sequence: u32, attributes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(HEADER + GENERIC + attributes.len()).unwrap_or(u32::MAX);
     let mut bytes = len.to_ne_bytes().to_vec();
     bytes.extend(family.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
     bytes.extend(sequence.to_ne_bytes());
-    // The port is the socket's own.
+    // The kernel fills in the port of the socket.
     bytes.extend(0_u32.to_ne_bytes());
     bytes.extend([command, 1, 0, 0]);
     bytes.extend(attributes);
     bytes
 }
 
-/// Asks for a family's number. Names are short.
-pub(super) fn ask_family(name: &str, sequence: u32) -> Vec<u8> {
+/// Returns a request for the number of the family called `name`.
+pub(super) fn family_request(name: &str, sequence: u32) -> Vec<u8> {
     let len = ATTRIBUTE + name.len() + 1;
     let mut attribute = u16::try_from(len).unwrap_or(u16::MAX).to_ne_bytes().to_vec();
     attribute.extend(FAMILY_NAME.to_ne_bytes());
     attribute.extend(name.as_bytes());
     attribute.resize(len.next_multiple_of(4), 0);
-    question(CONTROL_FAMILY, ASK_FAMILY, REQUEST, sequence, &attribute)
+    request(CONTROL_FAMILY, ASK_FAMILY, REQUEST, sequence, &attribute)
 }
 
-/// Asks for all queues.
-pub(super) fn ask_napis(family: u16, sequence: u32) -> Vec<u8> {
-    question(family, GET_NAPI, REQUEST | LIST, sequence, &[])
+/// Returns a request for all queues.
+pub(super) fn napis_request(family: u16, sequence: u32) -> Vec<u8> {
+    request(family, GET_NAPI, REQUEST | LIST, sequence, &[])
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -108,15 +108,15 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The messages of a piece of an answer.
-pub(super) fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Result<Part<'_>, NotAsked>> {
+/// Returns the messages of a piece of a reply.
+pub(super) fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Result<Part<'_>, NetlinkError>> {
     core::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;
         }
         let Some((part, len)) = part(bytes) else {
             bytes = &[];
-            return Some(Err(NotAsked::Garbled));
+            return Some(Err(NetlinkError::Garbled));
         };
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
         Some(Ok(part))
@@ -127,18 +127,18 @@ fn part(bytes: &[u8]) -> Option<(Part<'_>, usize)> {
     let len = usize::try_from(u32_at(bytes, 0)?).ok()?;
     let (kind, sequence) = (u16_at(bytes, 4)?, u32_at(bytes, 8)?);
     let body = bytes.get(HEADER..len)?;
-    let got = match kind {
-        DONE => Got::End,
+    let content = match kind {
+        DONE => Content::End,
         ERROR => match i32::from_ne_bytes(body.get(..4)?.try_into().ok()?) {
-            0 => Got::End,
-            errno => Got::Refused(Errno::from_raw(errno.checked_neg()?)),
+            0 => Content::End,
+            errno => Content::Refused(Errno::from_raw(errno.checked_neg()?)),
         },
-        _ => Got::Body { command: *body.first()?, attributes: body.get(GENERIC..)? },
+        _ => Content::Body { command: *body.first()?, attributes: body.get(GENERIC..)? },
     };
-    Some((Part { kind, sequence, got }, len))
+    Some((Part { kind, sequence, content }, len))
 }
 
-/// The value of the attribute of that type.
+/// Returns the value of the attribute with type `wanted`.
 fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let len = usize::from(u16_at(bytes, 0)?);
@@ -150,17 +150,17 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-/// The number of a family, in what tells of it.
+/// Returns the number of a family from the attributes of a reply.
 pub(super) fn family_of(attributes: &[u8]) -> Option<u16> {
     u16_at(attribute(attributes, FAMILY_ID)?, 0)
 }
 
-/// A queue, in what tells of it.
+/// Returns the queue that a reply describes.
 pub(super) fn napi_of(attributes: &[u8]) -> Option<Napi> {
     let interface = u32_at(attribute(attributes, NAPI_INTERFACE)?, 0)?;
     let id = u32_at(attribute(attributes, NAPI_ID)?, 0)?;
     let suspend_ns = attribute(attributes, NAPI_SUSPEND).and_then(|value| match value.len() {
-        // As short as it fits (NLA_UINT).
+        // An integer of the smallest sufficient size (NLA_UINT).
         4 => Some(u32_at(value, 0)?.into()),
         _ => Some(u64::from_ne_bytes(value.try_into().ok()?)),
     });
@@ -179,8 +179,8 @@ mod tests {
         bytes
     }
 
-    fn told(attributes: &[Vec<u8>]) -> Vec<u8> {
-        question(30, GET_NAPI, 0, 7, &attributes.concat())
+    fn reply(attributes: &[Vec<u8>]) -> Vec<u8> {
+        request(30, GET_NAPI, 0, 7, &attributes.concat())
     }
 
     #[test]
@@ -190,22 +190,22 @@ mod tests {
         let older = [with(1, &3_u32.to_ne_bytes()), with(2, &8194_u32.to_ne_bytes()), with(3, &[9, 0, 0, 0])];
         let longer =
             [with(2, &1_u32.to_ne_bytes()), with(1, &4_u32.to_ne_bytes()), with(7, &20_u64.to_ne_bytes())];
-        let mut bytes = [told(&napi), told(&older), told(&longer)].concat();
+        let mut bytes = [reply(&napi), reply(&older), reply(&longer)].concat();
         bytes.extend(
             [20_u32.to_ne_bytes().as_slice(), &DONE.to_ne_bytes(), &[0; 2], &7_u32.to_ne_bytes(), &[0; 8]]
                 .concat(),
         );
-        let found: Vec<_> = parts(&bytes).map(|part| part.expect("it is whole").got).collect();
+        let found: Vec<_> = parts(&bytes).map(|part| part.expect("it is complete").content).collect();
         let read: Vec<_> = found
             .iter()
-            .filter_map(|got| match got {
-                Got::Body { command: GET_NAPI, attributes } => napi_of(attributes),
+            .filter_map(|content| match content {
+                Content::Body { command: GET_NAPI, attributes } => napi_of(attributes),
                 _ => None,
             })
             .map(|napi| (napi.interface, napi.id, napi.suspend_ns))
             .collect();
         assert_eq!(read, [(2, 8193, Some(0)), (3, 8194, None), (4, 1, Some(20))]);
-        assert_eq!(found.last(), Some(&Got::End));
+        assert_eq!(found.last(), Some(&Content::End));
     }
 
     #[test]
@@ -215,23 +215,23 @@ mod tests {
                 .concat();
         bytes.extend((-(Errno::ENOENT as i32)).to_ne_bytes());
         bytes.extend([0; 16]);
-        let got = parts(&bytes).next().expect("one").expect("it is whole");
-        assert_eq!((got.sequence, got.got), (1, Got::Refused(Errno::ENOENT)));
+        let content = parts(&bytes).next().expect("one").expect("it is complete");
+        assert_eq!((content.sequence, content.content), (1, Content::Refused(Errno::ENOENT)));
     }
 
-    /// Whatever is cut off or changed is an error or nothing, and no panic.
+    /// A reply that is cut off or changed is an error or ignored; it causes no panic.
     #[test]
-    fn what_is_no_answer_is_refused() {
-        let whole = told(&[with(1, &2_u32.to_ne_bytes()), with(2, &1_u32.to_ne_bytes())]);
+    fn malformed_replies_are_errors() {
+        let whole = reply(&[with(1, &2_u32.to_ne_bytes()), with(2, &1_u32.to_ne_bytes())]);
         for end in 1..whole.len() {
-            assert!(parts(&whole[..end]).all(|part| part == Err(NotAsked::Garbled)), "{end}");
+            assert!(parts(&whole[..end]).all(|part| part == Err(NetlinkError::Garbled)), "{end}");
         }
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = value;
                 for part in parts(&changed).take(64).flatten() {
-                    if let Got::Body { attributes, .. } = part.got {
+                    if let Content::Body { attributes, .. } = part.content {
                         let _napi = napi_of(attributes);
                         let _family = family_of(attributes);
                     }
@@ -241,13 +241,13 @@ mod tests {
         assert_eq!(
             attribute(&[0, 0, 1, 0, 0, 0, 1, 0], 2),
             None,
-            "an attribute of no length ends the search"
+            "an attribute with length 0 ends the search"
         );
     }
 
     #[test]
-    fn a_question_is_as_long_as_it_says() {
-        for bytes in [ask_family("netdev", 1), ask_napis(30, 2)] {
+    fn requests_contain_their_length() {
+        for bytes in [family_request("netdev", 1), napis_request(30, 2)] {
             assert_eq!(u32_at(&bytes, 0), u32::try_from(bytes.len()).ok());
             assert_eq!(bytes.len() % 4, 0);
         }

@@ -1,9 +1,8 @@
-//! Shell completions and manual pages of a program, written by the program itself when the packager asks for them.
+//! Shell completions and manual pages, which each program writes for its package.
 //!
-//! Only the program knows its whole command line, so each of ours asks [`serve`] first: `PROGRAM cli-pages FOLDER` writes both and ends.
-//! The words are no part of the command line that clap knows: nobody but `cargo xtask package` says them.
-
-#![forbid(unsafe_code)]
+//! Only the program knows its whole command line, so `pronto`, `prontod` and `pronto-bench` (which includes this file by its path)
+//! call [`serve`] first: `PROGRAM cli-pages FOLDER` writes both and exits. The argument is not part of the clap command line,
+//! because only `cargo xtask package` uses it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,21 +13,21 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_complete::{Shell, generate_to};
 
-/// The word that asks for them.
-pub const ASKED: &str = "cli-pages";
+/// The argument that requests the files.
+const REQUEST: &str = "cli-pages";
 
-/// Where a shell looks for completions, below `share`.
+/// The folders, below `share`, in which each shell searches for completions.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Zsh, "zsh/site-functions"),
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
-/// The same of manual pages of programs.
+/// The folder, below `share`, of manual pages of programs.
 const PAGES: &str = "man/man1";
 
-/// What a program ends with that was asked for its pages; none if it was started for anything else.
-pub fn serve(program: &'static str, command: impl FnOnce() -> Command) -> Option<ExitCode> {
-    let folder = asked(std::env::args_os())?;
+/// Writes the files if the command line requests them, and returns the exit code of the program. Returns `None` otherwise.
+pub(crate) fn serve(program: &'static str, command: impl FnOnce() -> Command) -> Option<ExitCode> {
+    let folder = requested(std::env::args_os())?;
     Some(match write(program, &command(), Path::new(&folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -38,18 +37,18 @@ pub fn serve(program: &'static str, command: impl FnOnce() -> Command) -> Option
     })
 }
 
-/// The folder, of a program that was started with exactly the word and that.
-fn asked(arguments: impl Iterator<Item = OsString>) -> Option<OsString> {
+/// Returns the folder if the arguments are exactly `PROGRAM cli-pages FOLDER`.
+fn requested(arguments: impl Iterator<Item = OsString>) -> Option<OsString> {
     let [_, word, folder] = <[OsString; 3]>::try_from(arguments.collect::<Vec<_>>()).ok()?;
-    (word == ASKED).then_some(folder)
+    (word == REQUEST).then_some(folder)
 }
 
-/// Writes completions and manual pages of `command` below `folder`, as they lie below `share` of an installed program. What is
-/// hidden from help has neither.
+/// Writes completions and manual pages of `command` below `folder`, with the layout of `share` of an installed program. Both
+/// leave out subcommands that the help hides.
 ///
 /// # Errors
 /// If a folder or a file cannot be written.
-pub fn write(program: &'static str, command: &Command, folder: &Path) -> io::Result<()> {
+fn write(program: &'static str, command: &Command, folder: &Path) -> io::Result<()> {
     let visible = visible(program, command);
     for (shell, place) in COMPLETIONS {
         let place = folder.join(place);
@@ -61,7 +60,7 @@ pub fn write(program: &'static str, command: &Command, folder: &Path) -> io::Res
     clap_mangen::generate_to(visible, pages)
 }
 
-/// The command without hidden subcommands, which completions would name.
+/// Returns the command without hidden subcommands, which completions would name.
 fn visible(program: &'static str, command: &Command) -> Command {
     let kept = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
     let mut visible = Command::new(program).args(command.get_arguments().cloned()).subcommands(kept);
@@ -91,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_pages_and_what_is_hidden_has_none() {
+    fn visible_subcommands_have_pages_and_hidden_ones_have_none() {
         let folder = Folder(std::env::temp_dir().join(format!("pronto-cli-pages-{}", std::process::id())));
         let command = Command::new("tool")
             .about("Does it")
             .arg(Arg::new("loud").long("loud"))
             .subcommand(Command::new("shown").about("Shows").arg(Arg::new("far").long("far")))
             .subcommand(Command::new("secret").hide(true));
-        write("tool", &command, &folder.0).expect("a temporary folder can be written to");
+        write("tool", &command, &folder.0).expect("the temporary folder is writable");
         let read = |name: &str| fs::read_to_string(folder.0.join(name)).unwrap_or_default();
         for name in [
             "bash-completion/completions/tool.bash",
@@ -112,16 +111,16 @@ mod tests {
             );
         }
         assert!(read("man/man1/tool.1").contains("Does it") && read("man/man1/tool-shown.1").contains("far"));
-        let pages = fs::read_dir(folder.0.join(PAGES)).expect("it was made");
+        let pages = fs::read_dir(folder.0.join(PAGES)).expect("`write` created it");
         assert_eq!(pages.count(), 2);
     }
 
     #[test]
-    fn only_its_own_words_ask_for_pages() {
-        let asked = |words: &[&str]| asked(words.iter().map(OsString::from));
-        assert_eq!(asked(&["tool", "cli-pages", "/there"]), Some("/there".into()));
+    fn only_the_exact_arguments_request_pages() {
+        let requested = |words: &[&str]| requested(words.iter().map(OsString::from));
+        assert_eq!(requested(&["tool", "cli-pages", "/there"]), Some("/there".into()));
         for words in [&["tool"][..], &["tool", "shown", "/there"], &["tool", "cli-pages"]] {
-            assert_eq!(asked(words), None);
+            assert_eq!(requested(words), None);
         }
     }
 }
