@@ -172,7 +172,7 @@ fn bad_files_are_refused_with_the_line() {
     let output = place.demo(&["--json", "--data"]).arg(&file).output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
     let error = text(&output.stderr);
-    assert!(error.contains("bad.csv, line 2: column 2 is no number"), "{error}");
+    assert!(error.contains("bad.csv, line 2: column 2 is not a number"), "{error}");
     let output = place.demo(&["--data", "/nowhere.csv"]).output().unwrap();
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("/nowhere.csv"));

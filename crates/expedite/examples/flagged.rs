@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use nix::poll::{PollTimeout, poll};
 use pronto_expedite::{Device, Flag, THIS_THREAD};
 
-/// Messages, and what is between two of them, milliseconds: the receiver sleeps when one comes.
+/// Number of messages, and pause before each in milliseconds, in which the receiver falls asleep.
 const MESSAGES: usize = 10;
 const PAUSE: u8 = 10;
 

@@ -133,19 +133,19 @@ pub enum Refused {
     #[error("only readable sockets, pipes, eventfds and completion channels can be flagged")]
     Unsupported,
     /// The file already has a flag through this device.
-    #[error("flagged already")]
+    #[error("the file already has a flag through this device")]
     Flagged,
     /// The file has no flag, or nothing has arrived for that thread lately.
-    #[error("not known to the module")]
+    #[error("the module has no flag for the file, or no counters for the thread")]
     Unknown,
     /// There is no such thread.
     #[error("no such thread")]
     NoThread,
     /// The device holds as many flags as it can.
-    #[error("too many flags")]
+    #[error("the device cannot hold another flag: remove one first")]
     Full,
     /// Anything else.
-    #[error("the module says: {0}")]
+    #[error("the module failed: {0}")]
     System(Errno),
 }
 
@@ -153,7 +153,7 @@ impl From<Errno> for Refused {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::ENXIO | Errno::ENODEV => Self::NotLoaded,
-            // Of a request: the module says so about threads alone.
+            // From a request, EPERM always concerns a thread.
             Errno::EPERM => Self::NotOwned,
             Errno::EOPNOTSUPP => Self::Unsupported,
             Errno::EEXIST => Self::Flagged,
@@ -196,7 +196,7 @@ impl Device {
         match open(PATH, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(device) => Ok(Self(device)),
             Err(Errno::ENOENT) => Err(Refused::NotLoaded),
-            // By the file's mode, or by a control group of devices.
+            // The file's mode or a device control group denies access.
             Err(Errno::EACCES | Errno::EPERM) => Err(Refused::NotPermitted),
             Err(other) => Err(other.into()),
         }
@@ -235,9 +235,9 @@ impl Device {
         Ok(())
     }
 
-    /// Waits until something arrives at what has a flag through this device, or is there already; for ever if there is no
-    /// limit. The thread is boosted as in any other wait, on every kernel that the module loads into. Another thread can be
-    /// faster to take what arrived. Nothing is held open meanwhile, unlike in `read` or `poll`.
+    /// Waits until data arrives at a file that has a flag through this device, or returns immediately if data is available. `None`
+    /// means no time limit. The thread is boosted as in any other wait, on every kernel that supports the module. Another thread
+    /// may read the data first. Unlike `read` or `poll`, the wait does not hold the file open.
     ///
     /// # Errors
     /// Nothing has arrived; see [`Unwoken`].
@@ -294,7 +294,7 @@ mod tests {
     const HEADER: &str = include_str!("../../../kernel/expedite/expedite.h");
 
     #[test]
-    fn who_is_refused_reads_what_to_do() {
+    fn refusals_say_what_to_do() {
         let refused = Refused::NotPermitted.to_string();
         assert!(refused.contains("chgrp GROUP /dev/expedite && chmod 660 /dev/expedite"), "{refused}");
         let refused = Refused::from(Errno::EPERM).to_string();

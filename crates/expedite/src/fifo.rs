@@ -47,8 +47,8 @@ pub(crate) struct Raised {
 #[derive(Debug)]
 struct Metered {
     meter: Meter,
-    /// Whether the thread has raised itself, and not lowered itself since. The guard may have lowered it meanwhile: it pays all the
-    /// same for what it ran.
+    /// Whether the thread has raised itself and not lowered itself since. The guard may have lowered it meanwhile; the meter charges
+    /// the time anyway.
     raised: bool,
     shared: Arc<Raised>,
 }
@@ -61,7 +61,7 @@ struct Meter {
     ran: Nanos,
 }
 
-/// When a thread looks at its budget.
+/// Point at which a thread checks its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     BeforeWait,
@@ -76,12 +76,12 @@ impl Fifo {
         Ok(Self { terms, guard: Guard::start()? })
     }
 
-    fn look(&self, moment: Moment) {
+    fn check(&self, moment: Moment) {
         METER.with_borrow_mut(|metered| {
             // Only adopted threads are raised.
             let Some(Metered { meter, raised, shared }) = metered else { return };
-            *meter = meter.settled(&self.terms, *raised, processor_time(), now());
-            // SYNC: a hint; the class itself is the kernel's.
+            *meter = meter.settled(&self.terms, *raised, cpu_time(), now());
+            // SYNC: a hint; the kernel keeps the class itself.
             let is_raised = shared.is_raised.load(Ordering::Relaxed);
             let wanted = meter.wants(&self.terms, is_raised, moment);
             if wanted != is_raised {
@@ -92,7 +92,7 @@ impl Fifo {
     }
 }
 
-/// Raises or lowers the calling thread. Refused, it stays what it is: the next look tries again.
+/// Raises or lowers the calling thread. If the kernel refuses, the class stays unchanged, and the next check tries again.
 fn set(shared: &Raised, raised: bool) {
     let class = if raised { Class::Fifo(PRIORITY) } else { Class::Normal };
     if raised {
@@ -109,7 +109,7 @@ impl Meter {
         Self { budget: Budget::new(terms, now), ran }
     }
 
-    /// Charged for what the thread ran raised, and refilled.
+    /// Returns the meter, charged for the time that the thread ran raised, and refilled.
     fn settled(self, terms: &Terms, was_raised: bool, ran: Nanos, now: Nanos) -> Self {
         let spent = if was_raised { ran.since(self.ran) } else { Nanos::ZERO };
         Self { budget: self.budget.charged(spent).refilled(terms, now), ran }
@@ -133,7 +133,7 @@ impl Booster for Fifo {
         let shared = Arc::new(Raised { thread: gettid().as_raw(), is_raised: AtomicBool::new(true) });
         schedule(CALLER, Class::Fifo(PRIORITY)).map_err(|errno| BoostError::System(errno as i32))?;
         self.guard.watch(&shared);
-        let meter = Meter::new(&self.terms, processor_time(), now());
+        let meter = Meter::new(&self.terms, cpu_time(), now());
         METER.set(Some(Metered { meter, raised: true, shared }));
         Ok(())
     }
@@ -143,16 +143,16 @@ impl Booster for Fifo {
     }
 
     fn before_wait(&self) {
-        self.look(Moment::BeforeWait);
+        self.check(Moment::BeforeWait);
     }
 
     fn worked(&self) {
-        self.look(Moment::Worked);
+        self.check(Moment::Worked);
     }
 }
 
 /// Returns the CPU time of the calling thread.
-fn processor_time() -> Nanos {
+fn cpu_time() -> Nanos {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn now() -> Nanos {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// A clock that cannot be read stands still: nothing is charged, nothing refilled.
+/// Returns the time of a clock; zero if the clock cannot be read, so that nothing is charged or refilled.
 pub(crate) fn read(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock).map_or(core::time::Duration::ZERO, core::time::Duration::from);
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
@@ -207,7 +207,10 @@ mod tests {
         let spent = meter.settled(&terms, true, Nanos::from_millis(5), Nanos::from_millis(5));
         assert!(!spent.wants(&terms, true, Moment::Worked) && !spent.wants(&terms, true, Moment::BeforeWait));
         let later = spent.settled(&terms, false, Nanos::from_millis(6), Nanos::from_millis(500));
-        assert!(!later.wants(&terms, false, Moment::Worked), "it competes until it waits");
+        assert!(
+            !later.wants(&terms, false, Moment::Worked),
+            "a lowered thread stays ordinary until its next wait"
+        );
         assert!(later.wants(&terms, false, Moment::BeforeWait));
     }
 }

@@ -100,14 +100,14 @@ impl Shared {
             let threads: Vec<_> = state.watched.iter().filter_map(Weak::upgrade).collect();
             drop(state);
             seen.retain(|known, _| threads.iter().any(|thread| thread.thread == *known));
-            let ran = threads.iter().filter(|thread| look_at(thread, &mut seen)).count();
+            let ran = threads.iter().filter(|thread| check(thread, &mut seen)).count();
             pause = if ran > 0 { BUSY } else { IDLE };
         }
     }
 }
 
 /// Lowers the thread if it ran too much. Returns whether it ran at all.
-fn look_at(thread: &Raised, seen: &mut BTreeMap<i32, Seen>) -> bool {
+fn check(thread: &Raised, seen: &mut BTreeMap<i32, Seen>) -> bool {
     let current = Seen { ran: read(clock_of(thread.thread)), at: now() };
     let Some(before) = seen.insert(thread.thread, current) else { return true };
     let ran = current.ran.since(before.ran);
@@ -136,7 +136,7 @@ mod tests {
     use pronto_sync::atomic::AtomicBool;
 
     #[test]
-    fn the_clock_of_a_thread_is_its_own() {
+    fn the_clock_number_is_that_of_the_threads_cpu_time() {
         let before = read(clock_of(gettid().as_raw()));
         let own = read(ClockId::CLOCK_THREAD_CPUTIME_ID);
         let after = read(clock_of(gettid().as_raw()));
@@ -144,18 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_on_and_on_is_lowered_and_who_does_little_is_not() {
+    fn only_a_thread_that_exceeds_its_share_is_lowered() {
         let thread = Raised { thread: gettid().as_raw(), is_raised: AtomicBool::new(true) };
         let mut seen = BTreeMap::new();
-        assert!(look_at(&thread, &mut seen));
-        look_at(&thread, &mut seen);
-        assert!(thread.is_raised.load(Ordering::Relaxed), "it did little");
+        assert!(check(&thread, &mut seen));
+        check(&thread, &mut seen);
+        assert!(thread.is_raised.load(Ordering::Relaxed), "it ran less than its share");
         // As if no time passed while it runs.
         let begun = Seen { at: Nanos::NEVER, ..seen[&thread.thread] };
         while read(clock_of(thread.thread)).since(begun.ran) <= GRACE {}
         seen.insert(thread.thread, begun);
-        assert!(look_at(&thread, &mut seen));
-        assert!(!thread.is_raised.load(Ordering::Relaxed), "it ran on and on");
+        assert!(check(&thread, &mut seen));
+        assert!(!thread.is_raised.load(Ordering::Relaxed), "it ran more than its share");
         assert!(is_too_much(Nanos::from_millis(31), Nanos::from_millis(100)));
         assert!(!is_too_much(Nanos::from_millis(29), Nanos::from_millis(100)));
     }

@@ -82,7 +82,7 @@ pub fn slice(thread: i32) -> Result<Duration, Errno> {
 /// # Errors
 /// `EACCES` or `EPERM` if this process may not, `ESRCH` if there is no such thread.
 pub fn set_nice(thread: i32, nice: i32) -> Result<(), Errno> {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.cast_unsigned(), nice) };
     Errno::result(result).map(drop)
 }
@@ -98,7 +98,7 @@ pub fn policy(thread: i32) -> Result<i32, Errno> {
 /// Returns the nice value of a thread, also while it is real-time.
 fn nice(thread: i32) -> Result<i32, Errno> {
     Errno::clear();
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, thread.cast_unsigned()) };
     match Errno::last_raw() {
         0 => Ok(nice),
@@ -135,32 +135,33 @@ fn nanos(span: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// In a thread of its own: the test's is left as it is.
-    fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` in a thread of its own, so that the test's thread keeps its class.
+    fn in_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
 
     #[test]
-    fn a_thread_may_always_be_an_ordinary_one() {
-        assert_eq!(alone(|| schedule(CALLER, Class::Normal)), Ok(()));
+    fn the_ordinary_class_is_always_permitted() {
+        assert_eq!(in_own_thread(|| schedule(CALLER, Class::Normal)), Ok(()));
     }
 
     #[test]
-    fn a_right_that_is_missing_is_said() {
-        let done = alone(|| schedule(CALLER, Class::Fifo(1)).map(|()| policy(CALLER)));
+    fn a_missing_privilege_is_reported() {
+        let done = in_own_thread(|| schedule(CALLER, Class::Fifo(1)).map(|()| policy(CALLER)));
         assert!(matches!(done, Ok(Ok(libc::SCHED_FIFO)) | Err(Errno::EPERM)), "{done:?}");
     }
 
     #[test]
-    fn a_slice_is_what_was_asked_for_or_nothing() {
+    fn a_slice_is_the_requested_one_or_none() {
         let asked = Duration::from_micros(100);
-        let got = alone(|| schedule(CALLER, Class::Slice(asked)).and_then(|()| slice(CALLER))).unwrap();
+        let got =
+            in_own_thread(|| schedule(CALLER, Class::Slice(asked)).and_then(|()| slice(CALLER))).unwrap();
         assert!(got == asked || got == Duration::ZERO, "{got:?}");
     }
 
     #[test]
     fn the_nice_value_survives() {
-        let kept = alone(|| {
+        let kept = in_own_thread(|| {
             set_nice(CALLER, 3)?;
             let _may_be_refused = schedule(CALLER, Class::Fifo(1));
             schedule(CALLER, Class::Normal).and_then(|()| nice(CALLER))
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_told_from_no_thread() {
+    fn a_missing_thread_is_reported() {
         assert_eq!(policy(i32::MAX), Err(Errno::ESRCH));
     }
 }

@@ -28,16 +28,16 @@ pub enum Missing {
     /// The module does not serve this process.
     #[error(transparent)]
     Module(#[from] Refused),
-    /// The scheduling class is not for this process.
+    /// This process may not use the scheduling class.
     #[error(
-        "it needs CAP_SYS_NICE, or a limit on real-time priorities (RLIMIT_RTPRIO) above 0, and in a cpu control group of version 1 real-time time of its own"
+        "it needs CAP_SYS_NICE or a real-time priority limit (RLIMIT_RTPRIO) above 0, and in a version 1 cpu control group a real-time runtime (cpu.rt_runtime_us) above 0"
     )]
     NotPermitted,
-    /// This kernel knows no time slices (it is older than 6.12), or the scheduler is another one.
-    #[error("this kernel gives no short time slices")]
+    /// This kernel does not support time slices (it is older than 6.12), or runs another scheduler.
+    #[error("this kernel does not support short time slices")]
     NoEffect,
     /// Anything else.
-    #[error("the system says: {0}")]
+    #[error("system error: {0}")]
     System(Errno),
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for Obtained {
     /// `slice (module: ...; fifo: ...)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.booster.tier())?;
-        for (place, (tier, why)) in self.missing.iter().enumerate() {
-            write!(f, "{}{tier}: {why}", if place == 0 { " (" } else { "; " })?;
+        for (index, (tier, why)) in self.missing.iter().enumerate() {
+            write!(f, "{}{tier}: {why}", if index == 0 { " (" } else { "; " })?;
         }
         if self.missing.is_empty() { Ok(()) } else { f.write_str(")") }
     }
@@ -136,7 +136,7 @@ impl Booster for Flagged {
 
     fn watch(&self, fd: i32) -> Result<(), BoostError> {
         match self.0.flag_number(fd, Flag::default()) {
-            // Two names of one open socket.
+            // `Flagged` means that another descriptor of the same file was flagged.
             Ok(()) | Err(Refused::Flagged) => Ok(()),
             Err(Refused::Unsupported) => Err(BoostError::Unsupported),
             Err(Refused::NotPermitted | Refused::NotOwned) => Err(BoostError::System(libc::EPERM)),

@@ -1,5 +1,5 @@
-//! Every tier keeps the seam: whatever a process may have, a thread can be adopted, watched for, and goes on; and what is
-//! missing is said.
+//! Every tier fulfils the contract of a booster, whatever privileges the process has: a thread can be adopted, a descriptor watched,
+//! and the thread continues. If a tier is not available, the reason is reported.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use pronto_core::{Booster, Tier};
 use pronto_expedite::schedule::{CALLER, policy, slice};
 use pronto_expedite::{Missing, Refused, SLICE, obtain};
 
-/// What a thread of that tier does; returns how it is scheduled at the end.
+/// Runs a thread with this booster; returns its scheduling policy and slice at the end.
 fn work(booster: &dyn Booster) -> (i32, core::time::Duration) {
     let (adopted, scheduled) = std::thread::scope(|scope| {
         let handler = scope.spawn(|| {
@@ -56,7 +56,7 @@ fn a_named_tier_is_itself_or_none_with_a_reason() {
 }
 
 #[test]
-fn the_best_one_is_the_first_that_is_to_be_had() {
+fn the_best_tier_is_the_first_available_one() {
     let got = obtain(None);
     let order = [Tier::Module, Tier::Fifo, Tier::Slice, Tier::None];
     let tried: Vec<_> = got.missing.iter().map(|(tier, _)| *tier).chain([got.booster.tier()]).collect();
@@ -66,7 +66,7 @@ fn the_best_one_is_the_first_that_is_to_be_had() {
 }
 
 #[test]
-fn without_the_module_that_is_said() {
+fn a_missing_module_is_reported() {
     if !std::path::Path::new("/dev/expedite").exists() {
         let missing = obtain(Some(Tier::Module)).missing;
         assert_eq!(missing, [(Tier::Module, Missing::Module(Refused::NotLoaded))]);
@@ -74,7 +74,7 @@ fn without_the_module_that_is_said() {
 }
 
 #[test]
-fn threads_that_may_be_real_time_are_named() {
+fn the_tiers_that_may_be_real_time_are_listed() {
     let may: Vec<_> = Tier::ALL.into_iter().filter(|tier| tier.may_be_real_time()).collect();
     assert_eq!(may, [Tier::Module, Tier::Fifo, Tier::Deadline]);
 }

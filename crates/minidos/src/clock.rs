@@ -1,12 +1,12 @@
-//! The one place of this package that reads the clock.
+//! The only place in this package that reads the clock.
 
 use std::time::Instant;
 
-/// The monotonic clock, now.
+/// Returns the current time of the monotonic clock.
 #[must_use]
 #[expect(
     clippy::disallowed_methods,
-    reason = "measuring round trips and keeping deadlines is an edge's work"
+    reason = "the edge of the system measures round trips and enforces deadlines"
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()

@@ -1,7 +1,7 @@
-//! What the supervisor and its node processes say to each other: one JSON value per line, commands on the node's
+//! The control protocol between the supervisor and its node processes: one JSON value per line, commands on the node's
 //! standard input, notices on its standard output.
 //!
-//! The end of a node's input means that the supervisor is gone, however it went; the node then ends at once.
+//! The end of a node's input means that the supervisor is gone. The node then exits immediately.
 
 use std::io::{self, BufRead, Write};
 
@@ -11,113 +11,113 @@ use crate::account::{Faults, Traffic};
 use crate::data::Source;
 use crate::kmeans::Task;
 
-/// To a node.
+/// Command to a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// First of all: who it is.
+    /// Configuration of the node; the first command.
     Setup(Setup),
-    /// Say how many messages were sent and received.
+    /// Request for [`Notice::Counts`].
     Count,
-    /// Say everything.
+    /// Request for [`Notice::Report`].
     Report,
 }
 
-/// What a node needs to begin.
+/// Configuration of a node process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Its number, from 1.
+    /// Number of the node, from 1.
     pub node: u16,
-    /// How many there are.
+    /// Number of nodes.
     pub nodes: u16,
-    /// Where it listens.
+    /// Addresses at which the node listens.
     pub listen: Vec<String>,
-    /// What carries its links to other hosts, where it may have some.
+    /// Transport of links to other hosts; `None` if all nodes run on this host.
     pub between_hosts: Option<BetweenHosts>,
-    /// Nodes that run already, and where they listen.
+    /// Nodes that already run, and their addresses.
     pub peers: Vec<(u16, Vec<String>)>,
-    /// Frames of its page cache.
+    /// Frames of the node's page cache.
     pub frames: usize,
-    /// The data.
+    /// Source of the data.
     pub source: Source,
-    /// What to compute.
+    /// Computation to run.
     pub task: Task,
 }
 
-/// What carries links between hosts.
+/// Transport of links between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BetweenHosts {
-    /// RDMA where both ends have it, else TCP.
+    /// RDMA if both ends support it, TCP otherwise.
     Best,
-    /// TCP alone.
+    /// TCP only.
     Tcp,
-    /// RDMA alone.
+    /// RDMA only.
     Rdma,
 }
 
-/// From a node.
+/// Notice from a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// It listens here.
+    /// Addresses at which the node listens.
     Listening(Vec<String>),
-    /// All others have said that they are there.
+    /// All other nodes have announced themselves to this one.
     Joined,
-    /// So many iterations are done.
+    /// Number of iterations completed.
     Iterated(u32),
-    /// Its part is done.
+    /// The node's part is done; the origin includes the result.
     Finished(Option<Found>),
     /// Messages sent and received, by type.
     Counts(Vec<(u64, u64)>),
-    /// Everything that it counted.
+    /// All counts of the node.
     Report(Box<NodeReport>),
-    /// It cannot go on.
+    /// The node failed, with this error.
     Failed(String),
 }
 
 /// The result, as the origin reads it from shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The bits of the centres, so that not one is lost on the way.
+    /// Centres as IEEE 754 bit patterns, so that JSON cannot change a bit.
     pub centres: Vec<u64>,
     /// Iterations.
     pub iterations: u32,
 }
 
-/// What a node counted.
+/// Counts of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Messages by type.
     pub traffic: Traffic,
     /// Causes, in the order of [`crate::account::Cause::ALL`].
     pub causes: Vec<u64>,
-    /// What went wrong on the way.
+    /// Transmission faults.
     pub faults: Faults,
     /// Messages that had to wait for room before they were posted.
     pub waits_for_room: u64,
     /// Counters of the communication layer, summed over peers.
     pub counters: Vec<(String, u64)>,
-    /// The providers that the links run over.
+    /// Names of the providers that carry the links.
     pub providers: Vec<String>,
 }
 
-/// Writes one line.
+/// Writes one value as a line.
 ///
 /// # Errors
-/// If the other end is gone.
-pub fn say<T: Serialize>(out: &mut impl Write, value: &T) -> io::Result<()> {
+/// I/O errors, for example if the other end is gone.
+pub fn write_line<T: Serialize>(out: &mut impl Write, value: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     out.write_all(&line)?;
     out.flush()
 }
 
-/// Reads one line; `None` at the end.
+/// Reads one value from a line; `None` at the end of the input.
 ///
 /// # Errors
-/// If the other end says something else.
-pub fn hear<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> io::Result<Option<T>> {
+/// I/O errors, or the parser's error if the line is not a `T`.
+pub fn read_line<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = String::new();
     if input.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -130,23 +130,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn values_survive_a_round_trip() {
         let found = Found { centres: vec![0.1_f64.to_bits(), f64::NAN.to_bits()], iterations: 3 };
         let notices = [Notice::Joined, Notice::Finished(Some(found)), Notice::Counts(vec![(1, 2)])];
         let mut wire = Vec::new();
         for notice in &notices {
-            say(&mut wire, notice).unwrap();
+            write_line(&mut wire, notice).unwrap();
         }
         let mut input = &*wire;
         for notice in notices {
-            assert_eq!(hear(&mut input).unwrap(), Some(notice));
+            assert_eq!(read_line(&mut input).unwrap(), Some(notice));
         }
-        assert_eq!(hear::<Notice>(&mut input).unwrap(), None);
+        assert_eq!(read_line::<Notice>(&mut input).unwrap(), None);
     }
 
     #[test]
-    fn something_else_is_an_error() {
-        assert!(hear::<Notice>(&mut &b"hello\n"[..]).is_err());
-        assert!(hear::<Command>(&mut &b"{\"setup\":{}}\n"[..]).is_err());
+    fn malformed_lines_are_errors() {
+        assert!(read_line::<Notice>(&mut &b"hello\n"[..]).is_err());
+        assert!(read_line::<Command>(&mut &b"{\"setup\":{}}\n"[..]).is_err());
     }
 }

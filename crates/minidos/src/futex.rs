@@ -1,12 +1,12 @@
-//! Queues of sleepers, one per futex word.
+//! Queues of sleeping tasks, one per futex word.
 //!
-//! Whether a task may sleep is decided elsewhere, by a look at the word; see [`crate::home`].
+//! [`crate::home`] compares the futex word and decides whether a task may sleep.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::page::Address;
 
-/// The sleepers of one home. `T` is the handle by which a sleeper is woken.
+/// The sleeping tasks of one home. `T` is the handle by which a sleeper is woken.
 #[derive(Debug)]
 pub struct Sleepers<T> {
     queues: HashMap<Address, VecDeque<T>>,
@@ -19,12 +19,12 @@ impl<T> Default for Sleepers<T> {
 }
 
 impl<T> Sleepers<T> {
-    /// Lets `sleeper` sleep on the word at `address`, behind those who do already.
+    /// Appends `sleeper` to the queue of the word at `address`.
     pub fn push(&mut self, address: Address, sleeper: T) {
         self.queues.entry(address).or_default().push_back(sleeper);
     }
 
-    /// Takes out at most `most` sleepers, those first who came first.
+    /// Removes and returns up to `most` sleepers, in the order in which they arrived.
     pub fn wake(&mut self, address: Address, most: u32) -> Vec<T> {
         let Some(queue) = self.queues.get_mut(&address) else { return Vec::new() };
         let count = queue.len().min(usize::try_from(most).unwrap_or(usize::MAX));
@@ -35,13 +35,13 @@ impl<T> Sleepers<T> {
         woken
     }
 
-    /// How many sleep in all.
+    /// Returns the number of all sleepers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queues.values().map(VecDeque::len).sum()
     }
 
-    /// Whether nobody sleeps.
+    /// Returns whether there are no sleepers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleepers_wake_in_the_order_in_which_they_came_and_once() {
+    fn sleepers_wake_once_and_in_the_order_of_arrival() {
         let mut sleepers = Sleepers::default();
         for name in ["a", "b", "c"] {
             sleepers.push(Address(8), name);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_woken_by_a_wake_for_none() {
+    fn a_wake_for_zero_wakes_no_sleeper() {
         let mut sleepers = Sleepers::default();
         sleepers.push(Address(8), ());
         assert!(sleepers.wake(Address(8), 0).is_empty());

@@ -1,11 +1,11 @@
-//! What a node is home to: its pages and the futexes on them.
+//! The home role of a node: its pages and the futexes on them.
 //!
-//! A task may only sleep on a word if the word still has the value that the task saw. The value is compared *here*, in
-//! the moment in which no other node can write the page, and the task is queued in the same moment. Who changes the word
-//! must first be granted the page, so it comes before the comparison (and the task does not sleep) or after the
-//! queueing (and its wake finds the task). There is no moment between.
+//! A task may only sleep on a word if the word still has the value that the task saw. The home compares the value at a moment
+//! when no other node can write the page, and queues the task in the same step. A task that changes the word must first be
+//! granted the page. It therefore writes either before the comparison, and the task does not sleep, or after the queueing,
+//! and its wake-up finds the task. There is no moment between.
 //!
-//! Use: as [`Directory`]; every `handle_*` ends with nothing of the directory's left undone.
+//! It is used like [`Directory`]. Every `handle_*` processes all actions of the directory before it returns.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use crate::futex::Sleepers;
 use crate::messages::FutexOutcome;
 use crate::page::{Access, Address, Page, PageNumber, Version};
 
-/// What a home wants done.
+/// An action that a home requests.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Deed<P, F> {
-    /// As [`Action::Invalidate`].
+pub enum HomeAction<P, F> {
+    /// Ask a reader to drop its copy, as [`Action::Invalidate`].
     Invalidate {
         /// The reader.
         to: NodeId,
@@ -28,7 +28,7 @@ pub enum Deed<P, F> {
         /// The grant that ends.
         version: Version,
     },
-    /// As [`Action::Recall`].
+    /// Ask the writer for the contents, as [`Action::Recall`].
     Recall {
         /// The writer.
         to: NodeId,
@@ -36,67 +36,67 @@ pub enum Deed<P, F> {
         page: PageNumber,
         /// The grant that ends.
         version: Version,
-        /// What somebody else is about to do.
+        /// The access that another node is about to get.
         access: Access,
     },
-    /// As [`Action::Grant`].
+    /// Grant a page, as [`Action::Grant`].
     Grant {
-        /// Who asked.
+        /// Handle of the requester.
         to: P,
         /// The page.
         page: PageNumber,
         /// The number of this grant.
         version: Version,
-        /// The contents; `None` if who asked has them.
+        /// The contents; `None` if the requester has them.
         contents: Option<Box<Page>>,
     },
-    /// Answer a futex operation.
+    /// Respond to a futex operation.
     Futex {
-        /// Who asked.
+        /// Handle of the requester.
         to: F,
-        /// What happened.
+        /// Outcome of the operation.
         outcome: FutexOutcome,
-        /// Tasks woken.
+        /// Number of tasks woken.
         woken: u32,
     },
 }
 
-/// Who looks at a page.
+/// Requester of a page or a word.
 #[derive(Debug)]
-enum Asker<P, F> {
+enum Client<P, F> {
     Page(P),
     Sleeper { address: Address, seen: u32, to: F },
 }
 
-/// One home. `P` is the handle by which a request for a page is answered, `F` that of a futex operation.
+/// One home. `P` is the handle for the response to a page request, `F` for the response to a futex operation.
 #[derive(Debug)]
 pub struct Home<P, F> {
-    directory: Directory<Asker<P, F>>,
+    directory: Directory<Client<P, F>>,
     sleepers: Sleepers<F>,
-    deeds: VecDeque<Deed<P, F>>,
+    actions: VecDeque<HomeAction<P, F>>,
 }
 
 impl<P, F> Default for Home<P, F> {
     fn default() -> Self {
-        Self { directory: Directory::default(), sleepers: Sleepers::default(), deeds: VecDeque::new() }
+        Self { directory: Directory::default(), sleepers: Sleepers::default(), actions: VecDeque::new() }
     }
 }
 
 impl<P, F> Home<P, F> {
-    /// Takes a page in.
+    /// Adds a page.
     pub fn insert(&mut self, page: PageNumber, contents: Box<Page>) {
         self.directory.insert(page, contents);
     }
 
-    /// Takes a page of zeroes in, if it is not here yet.
+    /// Adds a page of zeroes if the page does not exist yet.
     pub fn insert_if_absent(&mut self, page: PageNumber) {
         self.directory.insert_if_absent(page);
     }
 
-    /// As [`Directory::handle_request`].
+    /// Handles a request for a page, as [`Directory::handle_request`].
     ///
     /// # Errors
-    /// [`Violation`]; who asked is not answered.
+    /// [`Violation`]; the requester gets no response.
     pub fn handle_request(
         &mut self,
         page: PageNumber,
@@ -105,12 +105,12 @@ impl<P, F> Home<P, F> {
         held: Version,
         to: P,
     ) -> Result<(), Violation> {
-        let result = self.directory.handle_request(page, from, access, held, Asker::Page(to));
+        let result = self.directory.handle_request(page, from, access, held, Client::Page(to));
         self.drain();
         result.map_err(|(violation, _)| violation)
     }
 
-    /// As [`Directory::handle_invalidated`].
+    /// Handles a reader's response, as [`Directory::handle_invalidated`].
     ///
     /// # Errors
     /// [`Violation`].
@@ -120,7 +120,7 @@ impl<P, F> Home<P, F> {
         result
     }
 
-    /// As [`Directory::handle_recalled`].
+    /// Handles the writer's response, as [`Directory::handle_recalled`].
     ///
     /// # Errors
     /// [`Violation`].
@@ -135,11 +135,11 @@ impl<P, F> Home<P, F> {
         result
     }
 
-    /// As [`Directory::handle_released`] and, with contents, [`Directory::handle_flushed`].
+    /// Handles a returned page: with contents as [`Directory::handle_flushed`], without as [`Directory::handle_released`].
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn handle_given_back(
+    pub fn handle_returned(
         &mut self,
         page: PageNumber,
         from: NodeId,
@@ -152,57 +152,58 @@ impl<P, F> Home<P, F> {
         }
     }
 
-    /// A task wants to sleep on the word at `address`, where it saw `seen`.
+    /// Lets a task sleep on the word at `address` if the word is `seen`.
     ///
     /// # Errors
-    /// [`Violation`]; the task is not answered.
+    /// [`Violation`]; the task gets no response.
     pub fn handle_wait(&mut self, address: Address, seen: u32, to: F) -> Result<(), Violation> {
-        let asker = Asker::Sleeper { address, seen, to };
-        let result = self.directory.handle_look(address.page(), address.offset(), asker);
+        let client = Client::Sleeper { address, seen, to };
+        let result = self.directory.handle_read_word(address.page(), address.offset(), client);
         self.drain();
         result.map_err(|(violation, _)| violation)
     }
 
-    /// Somebody wakes at most `most` tasks that sleep on the word at `address`.
+    /// Wakes up to `most` tasks that sleep on the word at `address`.
     pub fn handle_wake(&mut self, address: Address, most: u32, to: F) {
         let mut woken = 0;
         for sleeper in self.sleepers.wake(address, most) {
             woken += 1;
-            self.deeds.push_back(Deed::Futex { to: sleeper, outcome: FutexOutcome::Woken, woken: 0 });
+            self.actions.push_back(HomeAction::Futex { to: sleeper, outcome: FutexOutcome::Woken, woken: 0 });
         }
-        self.deeds.push_back(Deed::Futex { to, outcome: FutexOutcome::Done, woken });
+        self.actions.push_back(HomeAction::Futex { to, outcome: FutexOutcome::Done, woken });
     }
 
-    /// The next thing to do.
-    pub fn poll_deed(&mut self) -> Option<Deed<P, F>> {
-        self.deeds.pop_front()
+    /// Returns the next action to execute.
+    pub fn poll_action(&mut self) -> Option<HomeAction<P, F>> {
+        self.actions.pop_front()
     }
 
-    /// How many tasks sleep here.
+    /// Returns the number of tasks that sleep here.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.sleepers.len()
     }
 
-    /// Turns the directory's actions into deeds, before anything else can happen to it: that is what makes the
-    /// comparison and the queueing one moment.
+    /// Converts the directory's actions before the next event can reach the directory. This makes the comparison and the
+    /// queueing atomic.
     fn drain(&mut self) {
         while let Some(action) = self.directory.poll_action() {
             match action {
                 Action::Invalidate { to, page, version } => {
-                    self.deeds.push_back(Deed::Invalidate { to, page, version });
+                    self.actions.push_back(HomeAction::Invalidate { to, page, version });
                 }
                 Action::Recall { to, page, version, access } => {
-                    self.deeds.push_back(Deed::Recall { to, page, version, access });
+                    self.actions.push_back(HomeAction::Recall { to, page, version, access });
                 }
-                Action::Grant { to: Asker::Page(to), page, version, contents } => {
-                    self.deeds.push_back(Deed::Grant { to, page, version, contents });
+                Action::Grant { to: Client::Page(to), page, version, contents } => {
+                    self.actions.push_back(HomeAction::Grant { to, page, version, contents });
                 }
-                Action::Word { to: Asker::Sleeper { address, seen, to }, word } => {
+                Action::Word { to: Client::Sleeper { address, seen, to }, word } => {
                     self.sleep_if(word, address, seen, to);
                 }
-                Action::Grant { to: Asker::Sleeper { .. }, .. } | Action::Word { to: Asker::Page(_), .. } => {
-                    unreachable!("each asker is answered with what it asked for");
+                Action::Grant { to: Client::Sleeper { .. }, .. }
+                | Action::Word { to: Client::Page(_), .. } => {
+                    unreachable!("each client gets the kind of response that it requested");
                 }
             }
         }
@@ -214,7 +215,7 @@ impl<P, F> Home<P, F> {
             Some(_) => FutexOutcome::Changed,
             None => FutexOutcome::Misplaced,
         };
-        self.deeds.push_back(Deed::Futex { to, outcome, woken: 0 });
+        self.actions.push_back(HomeAction::Futex { to, outcome, woken: 0 });
     }
 }
 
@@ -235,12 +236,16 @@ mod tests {
         home
     }
 
-    fn deeds(home: &mut TestHome) -> Vec<Deed<&'static str, &'static str>> {
-        core::iter::from_fn(|| home.poll_deed()).collect()
+    fn actions(home: &mut TestHome) -> Vec<HomeAction<&'static str, &'static str>> {
+        core::iter::from_fn(|| home.poll_action()).collect()
     }
 
-    fn answer(to: &'static str, outcome: FutexOutcome, woken: u32) -> Deed<&'static str, &'static str> {
-        Deed::Futex { to, outcome, woken }
+    fn response(
+        to: &'static str,
+        outcome: FutexOutcome,
+        woken: u32,
+    ) -> HomeAction<&'static str, &'static str> {
+        HomeAction::Futex { to, outcome, woken }
     }
 
     fn with_word(word: u32) -> Box<Page> {
@@ -255,33 +260,34 @@ mod tests {
         home.handle_wait(WORD, 1, "late").unwrap();
         home.handle_wait(WORD, 0, "sleeper").unwrap();
         home.handle_wait(Address(4094), 0, "lost").unwrap();
-        let refused = [answer("late", FutexOutcome::Changed, 0), answer("lost", FutexOutcome::Misplaced, 0)];
-        assert_eq!(deeds(&mut home), refused);
+        let refused =
+            [response("late", FutexOutcome::Changed, 0), response("lost", FutexOutcome::Misplaced, 0)];
+        assert_eq!(actions(&mut home), refused);
         home.handle_wake(WORD, 5, "waker");
-        let woken = [answer("sleeper", FutexOutcome::Woken, 0), answer("waker", FutexOutcome::Done, 1)];
-        assert_eq!(deeds(&mut home), woken);
+        let woken = [response("sleeper", FutexOutcome::Woken, 0), response("waker", FutexOutcome::Done, 1)];
+        assert_eq!(actions(&mut home), woken);
     }
 
     #[test]
-    fn the_word_is_looked_at_where_its_writer_left_it() {
+    fn the_comparison_sees_the_last_write() {
         let mut home = home();
         home.handle_request(PAGE, WRITER, Access::Write, Version::NONE, "writer").unwrap();
         home.handle_wait(WORD, 0, "late").unwrap();
-        deeds(&mut home);
+        actions(&mut home);
         home.handle_recalled(PAGE, WRITER, Returned::Contents(with_word(1))).unwrap();
-        assert_eq!(deeds(&mut home), [answer("late", FutexOutcome::Changed, 0)]);
+        assert_eq!(actions(&mut home), [response("late", FutexOutcome::Changed, 0)]);
         assert_eq!(home.sleepers(), 0);
     }
 
-    /// A waiter that saw 0 against a writer that sets 1 and then wakes, in every interleaving that the network allows:
-    /// the waiter is answered in the end, always.
+    /// Runs a waiter that saw 0 against a writer that sets 1 and then wakes, in every interleaving that the network allows.
+    /// The waiter always gets a response in the end.
     #[test]
-    fn no_wake_is_lost_whatever_comes_first() {
+    fn no_wake_up_is_lost_in_any_order() {
         let mut slept = 0;
         for seed in 0..200 {
             let mut random = Random::new(seed);
             let (mut home, mut wait_sent, mut write_sent, mut granted) = (home(), false, false, false);
-            let (mut wake_sent, mut recalled, mut answered) = (false, None, false);
+            let (mut wake_sent, mut recalled, mut responded) = (false, None, false);
             while !(wait_sent && wake_sent && recalled.is_none()) {
                 match random.below(4) {
                     0 if !wait_sent => {
@@ -293,7 +299,7 @@ mod tests {
                         write_sent = true;
                         home.handle_request(PAGE, WRITER, Access::Write, Version::NONE, "w").unwrap();
                     }
-                    // Who was granted the page has written, and wakes.
+                    // A writer that was granted the page has written, and wakes.
                     2 if granted && !wake_sent => {
                         wake_sent = true;
                         home.handle_wake(WORD, u32::MAX, "waker");
@@ -304,16 +310,16 @@ mod tests {
                     }
                     _ => {}
                 }
-                for deed in deeds(&mut home) {
-                    match deed {
-                        Deed::Grant { .. } => granted = true,
-                        Deed::Recall { .. } => recalled = Some(()),
-                        Deed::Futex { to, .. } => answered |= to == "waiter",
-                        Deed::Invalidate { .. } => unreachable!("nobody reads"),
+                for action in actions(&mut home) {
+                    match action {
+                        HomeAction::Grant { .. } => granted = true,
+                        HomeAction::Recall { .. } => recalled = Some(()),
+                        HomeAction::Futex { to, .. } => responded |= to == "waiter",
+                        HomeAction::Invalidate { .. } => unreachable!("no node reads"),
                     }
                 }
             }
-            assert!(answered && home.sleepers() == 0, "seed {seed}");
+            assert!(responded && home.sleepers() == 0, "seed {seed}");
         }
         assert!((1..200).contains(&slept), "both orders must occur: {slept}");
     }

@@ -1,18 +1,18 @@
-//! A mini distributed operating system in user space, and the demo that computes kmeans on it.
+//! A mini distributed operating system in user space, and the demo that computes k-means on it.
 //!
-//! It is what a distributed OS asks of a communication layer, without the kernel: pages that follow their readers and
-//! writers, futexes, ranges, and tasks that move, in the message types of DEX. `docs/demo.md` tells it as a story.
+//! It exercises what a distributed OS needs from a communication layer, without a kernel: pages that move to their readers
+//! and writers, futexes, mapped ranges and tasks that migrate, in the message types of DEX. `docs/demo.md` describes a run.
 //!
-//! | module | what | knows of messages, threads, time |
+//! | module | content | uses messages, threads, time |
 //! | --- | --- | --- |
-//! | [`page`], [`ranges`], [`futex`] | addresses, what is mapped, who sleeps | no |
-//! | [`directory`], [`home`] | a page's home: who holds it, who waits for it | no |
-//! | [`cache`] | a node's copies, its faults, and demands that came too early | no |
+//! | [`page`], [`ranges`], [`futex`] | addresses, mapped ranges, sleeping tasks | no |
+//! | [`directory`], [`home`] | a page's home: the nodes that hold it and those that wait for it | no |
+//! | [`cache`] | a node's copies, its faults, and demands that arrived before their grant | no |
 //! | [`account`] | counts of causes and of messages, and the equations between them | no |
 //! | [`messages`] | the message types | as data |
-//! | `os` | a node: carries out what the above decide | yes |
-//! | `network` | posts, checks and writes down every message | yes |
-//! | [`kmeans`], [`data`] | the work | the part that runs as a task |
+//! | `os` | a node: executes the actions of the state machines above | yes |
+//! | `network`, `executor` | posts, checks and counts every message; runs continuations | yes |
+//! | [`kmeans`], [`data`] | the computation and its data | only the part that runs as a task |
 //! | [`demo`], [`control`] | processes, their supervisor, the report | yes |
 
 #![forbid(unsafe_code)]
@@ -21,10 +21,10 @@ pub mod account;
 pub mod cache;
 mod clock;
 pub mod control;
-mod courier;
 pub mod data;
 pub mod demo;
 pub mod directory;
+mod executor;
 pub mod futex;
 pub mod home;
 pub mod kmeans;

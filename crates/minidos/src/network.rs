@@ -1,7 +1,7 @@
-//! The one place where this crate meets the communication layer: posts messages, and writes them down.
+//! The only index where this crate uses the communication layer. It posts messages and counts them.
 //!
-//! Every message gets its stamp here, under a lock that keeps stamps and posts of one peer in one order; every arrival
-//! is checked against its stream before anything else is done with it.
+//! Every message gets its stamp here, under a lock that keeps stamps and posts to one peer in the same order. Every arriving
+//! message is checked against its stream before anything else happens to it.
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,33 +13,33 @@ use thiserror::Error;
 
 use crate::account::{Faults, Incoming, Ledger, Outgoing};
 use crate::clock;
-use crate::courier::Courier;
+use crate::executor::Executor;
 use crate::messages::{Kind, Stamp, Stamped};
 
-/// A message did not arrive, or its answer did not.
+/// Failure of a message or of its reply.
 #[derive(Debug, Error)]
 #[error("{} to node {to}: {source}", kind.name())]
 pub struct NetworkError {
-    /// The message.
+    /// Type of the message.
     pub kind: Kind,
-    /// Where it went.
+    /// Receiver of the message.
     pub to: NodeId,
-    /// Why.
+    /// Cause.
     pub source: CallError,
 }
 
-/// All other nodes, as seen from one.
+/// All other nodes, as seen from one node.
 #[derive(Debug)]
 pub(crate) struct Network {
-    books: Arc<Books>,
+    accounts: Arc<Accounts>,
     nodes: u16,
     peers: OnceLock<Vec<Peer>>,
-    courier: Courier,
+    executor: Executor,
 }
 
-/// What is written down of every message, also by those who answer later.
+/// Counts and streams of all messages, shared with the responders.
 #[derive(Debug)]
-struct Books {
+struct Accounts {
     me: NodeId,
     ledger: Ledger,
     /// By peer, from node 1.
@@ -51,49 +51,49 @@ struct Books {
 
 impl Network {
     pub(crate) fn new(me: NodeId, nodes: u16) -> std::io::Result<Self> {
-        let books = Books {
+        let accounts = Accounts {
             me,
             ledger: Ledger::default(),
             outgoing: (0..nodes).map(|_| Mutex::default()).collect(),
             incoming: (0..nodes).map(|_| Mutex::default()).collect(),
             waits_for_room: AtomicU64::new(0),
         };
-        Ok(Self { books: Arc::new(books), nodes, peers: OnceLock::new(), courier: Courier::start()? })
+        Ok(Self { accounts: Arc::new(accounts), nodes, peers: OnceLock::new(), executor: Executor::start()? })
     }
 
-    /// Sets the peers, once, when the node runs. What is sent before waits for it.
+    /// Sets the peers, once, when the node runs. Messages sent earlier wait for this.
     pub(crate) fn connect(&self, peers: Vec<Peer>) {
         self.peers.set(peers).expect("connected once");
     }
 
     pub(crate) fn me(&self) -> NodeId {
-        self.books.me
+        self.accounts.me
     }
 
     pub(crate) fn nodes(&self) -> u16 {
         self.nodes
     }
 
-    /// All other nodes.
+    /// Returns all other nodes.
     pub(crate) fn peers(&self) -> impl Iterator<Item = NodeId> + use<> {
-        let me = self.books.me;
+        let me = self.accounts.me;
         (1..=self.nodes).map(NodeId).filter(move |node| *node != me)
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
-        &self.books.ledger
+        &self.accounts.ledger
     }
 
-    /// How often a message had to wait for room.
+    /// Returns the number of times that a message had to wait for room.
     pub(crate) fn waits_for_room(&self) -> u64 {
         // SYNC: statistics; orders nothing.
-        self.books.waits_for_room.load(Ordering::Relaxed)
+        self.accounts.waits_for_room.load(Ordering::Relaxed)
     }
 
-    /// What went wrong on the way here.
+    /// Returns the transmission faults of all messages received here.
     pub(crate) fn faults(&self) -> Faults {
         let mut sum = Faults::default();
-        for incoming in &self.books.incoming {
+        for incoming in &self.accounts.incoming {
             let faults = lock(incoming).faults();
             sum.duplicated += faults.duplicated;
             sum.out_of_order += faults.out_of_order;
@@ -102,14 +102,14 @@ impl Network {
         sum
     }
 
-    /// Notes contents from `from` that are not what their sum says.
+    /// Counts contents from `from` that do not match their checksum.
     pub(crate) fn corrupt(&self, from: NodeId) {
-        if let Some(incoming) = self.books.incoming(from) {
+        if let Some(incoming) = self.accounts.incoming(from) {
             lock(incoming).corrupt();
         }
     }
 
-    /// Calls and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub(crate) fn call<M>(&self, to: NodeId, mut message: M) -> Result<M::Reply, NetworkError>
     where
         M: Request<Reply: Stamped> + Stamped,
@@ -119,18 +119,18 @@ impl Network {
         let started = clock::now();
         let pending = loop {
             match self.post(to, &mut message) {
-                Err(error) if error.is_retryable() && started.elapsed() < PATIENCE => {
+                Err(error) if error.is_retryable() && started.elapsed() < RESPONSE_LIMIT => {
                     std::thread::yield_now()
                 }
                 outcome => break outcome.map_err(failed)?,
             }
         };
         let reply = pending.wait().map_err(failed)?;
-        self.books.answered(to, kind, &reply, started);
+        self.accounts.reply_received(to, kind, &reply, started);
         Ok(reply)
     }
 
-    /// Calls, and has `then` run with the answer when it comes. Waits for nothing, not even for room.
+    /// Sends a request and runs `then` with the reply when it arrives. Never waits, not even for room.
     pub(crate) fn start<M>(
         &self,
         to: NodeId,
@@ -143,75 +143,75 @@ impl Network {
         let failed = move |source| NetworkError { kind, to, source };
         let started = clock::now();
         let mut posted = self.post(to, &mut message);
-        let (books, peer) = (Arc::clone(&self.books), self.peer(to).clone());
-        self.courier.send(async move {
-            while posted.as_ref().is_err_and(CallError::is_retryable) && started.elapsed() < PATIENCE {
-                let_others_run().await;
-                posted = books.post(&peer, &mut message);
+        let (accounts, peer) = (Arc::clone(&self.accounts), self.peer(to).clone());
+        self.executor.send(async move {
+            while posted.as_ref().is_err_and(CallError::is_retryable) && started.elapsed() < RESPONSE_LIMIT {
+                yield_to_executor().await;
+                posted = accounts.post(&peer, &mut message);
             }
-            let answer = match posted {
+            let reply = match posted {
                 Ok(pending) => pending.await,
                 Err(error) => Err(error),
             };
-            if let Ok(reply) = &answer {
-                books.answered(to, kind, reply, started);
+            if let Ok(reply) = &reply {
+                accounts.reply_received(to, kind, reply, started);
             }
-            then(answer.map_err(failed));
+            then(reply.map_err(failed));
         });
     }
 
-    /// Sends a message that is not answered; waits for room, if there is none.
+    /// Sends a notification; waits if there is no room.
     pub(crate) fn notify<M: Stamped>(&self, to: NodeId, mut message: M) -> Result<(), NetworkError> {
         let kind = message.kind();
         let peer = self.peer(to);
         let started = clock::now();
         loop {
-            match self.books.in_order(to, &mut message, |message| peer.notify(message)) {
+            match self.accounts.post_in_order(to, &mut message, |message| peer.notify(message)) {
                 Ok(()) => break,
-                Err(error) if error.is_retryable() && started.elapsed() < PATIENCE => {
+                Err(error) if error.is_retryable() && started.elapsed() < RESPONSE_LIMIT => {
                     std::thread::yield_now()
                 }
                 Err(source) => return Err(NetworkError { kind, to, source }),
             }
         }
-        self.books.ledger.took(kind, started.elapsed());
+        self.accounts.ledger.took(kind, started.elapsed());
         Ok(())
     }
 
-    /// Notes an arrival; false if it is to be ignored.
+    /// Records an arrival. Returns `false` if the message must be ignored.
     pub(crate) fn received<M: Stamped>(&self, from: NodeId, message: &M) -> bool {
-        self.books.received(from, message, M::ORDER)
+        self.accounts.received(from, message, M::ORDER)
     }
 
-    /// The right to answer, with the books.
+    /// Wraps a responder so that its response is counted.
     pub(crate) fn reply_to<R: Stamped>(&self, responder: Responder<R>) -> ReplyTo<R> {
-        ReplyTo { responder, books: Arc::clone(&self.books) }
+        ReplyTo { responder, accounts: Arc::clone(&self.accounts) }
     }
 
     fn post<M: Request + Stamped>(&self, to: NodeId, message: &mut M) -> Result<Pending<M>, CallError> {
-        self.books.post(self.peer(to), message)
+        self.accounts.post(self.peer(to), message)
     }
 
     fn peer(&self, to: NodeId) -> &Peer {
         let peers = self.peers.wait();
-        peers.iter().find(|peer| peer.node() == to).expect("messages go to the nodes that the setup names")
+        peers.iter().find(|peer| peer.node() == to).expect("messages go only to nodes of the setup")
     }
 }
 
-impl Books {
+impl Accounts {
     fn post<M: Request + Stamped>(&self, peer: &Peer, message: &mut M) -> Result<Pending<M>, CallError> {
-        self.in_order(peer.node(), message, |message| peer.start_within(message, PATIENCE))
+        self.post_in_order(peer.node(), message, |message| peer.start_within(message, RESPONSE_LIMIT))
     }
 
-    /// Stamps and posts in one step; a stamp whose message was refused is given to the next.
-    fn in_order<M: Stamped, R>(
+    /// Stamps and posts in one step. If the message was not taken, the next one gets its stamp.
+    fn post_in_order<M: Stamped, R>(
         &self,
         to: NodeId,
         message: &mut M,
         post: impl FnOnce(&M) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let kind = message.kind();
-        let mut outgoing = lock(&self.outgoing[place(to)]);
+        let mut outgoing = lock(&self.outgoing[index(to)]);
         let sequence = outgoing.next(kind, message.key());
         message.set_stamp(Stamp::new(self.me, *sequence));
         let posted = post(message);
@@ -228,8 +228,8 @@ impl Books {
         posted
     }
 
-    /// An answer came: notes it, and the round trip under both types.
-    fn answered<R: Stamped>(&self, from: NodeId, request: Kind, reply: &R, started: Instant) {
+    /// Records the arrival of a reply, and the round trip for both message types.
+    fn reply_received<R: Stamped>(&self, from: NodeId, request: Kind, reply: &R, started: Instant) {
         self.received(from, reply, Order::Unordered);
         let duration = started.elapsed();
         self.ledger.took(request, duration);
@@ -251,35 +251,35 @@ impl Books {
     }
 }
 
-/// The right, and the duty, to answer one call of another node.
+/// The obligation to respond to one call of another node.
 #[derive(Debug)]
 pub(crate) struct ReplyTo<R: Stamped> {
     responder: Responder<R>,
-    books: Arc<Books>,
+    accounts: Arc<Accounts>,
 }
 
 impl<R: Stamped> ReplyTo<R> {
-    /// Who asked.
+    /// Returns the node that called.
     pub(crate) fn from(&self) -> NodeId {
         self.responder.source()
     }
 
-    /// Answers. Answers of one type may overtake each other; their stamps show losses and doubles.
+    /// Sends the reply. Replies of one type may overtake each other; their stamps reveal losses and duplicates.
     pub(crate) fn send(self, mut reply: R) {
         let (to, kind) = (self.from(), reply.kind());
         {
-            let mut outgoing = lock(&self.books.outgoing[place(to)]);
+            let mut outgoing = lock(&self.accounts.outgoing[index(to)]);
             let sequence = outgoing.next(kind, reply.key());
-            reply.set_stamp(Stamp::new(self.books.me, *sequence));
+            reply.set_stamp(Stamp::new(self.accounts.me, *sequence));
             *sequence += 1;
         }
-        self.books.ledger.sent(kind, reply.encoded_len());
+        self.accounts.ledger.sent(kind, reply.encoded_len());
         self.responder.reply(&reply);
     }
 }
 
-/// Goes to the end of the courier's queue once.
-async fn let_others_run() {
+/// Yields once to the other futures of the executor.
+async fn yield_to_executor() {
     let mut yielded = false;
     core::future::poll_fn(|context| {
         if core::mem::replace(&mut yielded, true) {
@@ -291,15 +291,15 @@ async fn let_others_run() {
     .await;
 }
 
-/// Counts are whole at every moment: whoever panicked while counting left them so.
+/// Locks `mutex`. A panic while counting leaves consistent counts, so a poisoned lock is usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn place(node: NodeId) -> usize {
+fn index(node: NodeId) -> usize {
     usize::from(node.0) - 1
 }
 
-/// How long an answer may take. Sleepers are answered when they are woken, so this bounds the longest phase of a
-/// computation; far above what the demo takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest time to wait for a reply. Sleeping tasks get their reply when they are woken, so this bounds the longest phase of
+/// a computation. It is far above what the demo needs.
+pub(crate) const RESPONSE_LIMIT: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! One node as a process of its own: set up by its supervisor, it joins the others, computes, and reports.
+//! One node in its own process. Its supervisor configures it; it joins the others, computes, and reports.
 
 use core::time::Duration;
 use std::io::{self, BufRead, Write};
@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use pronto::{Node, NodeError, NodeId, Rdma, WaitPolicy};
 use thiserror::Error;
 
-use crate::control::{BetweenHosts, Command, Found, NodeReport, Notice, Setup, hear, say};
+use crate::control::{BetweenHosts, Command, Found, NodeReport, Notice, Setup, read_line, write_line};
 use crate::data::{DataError, Points};
 use crate::kmeans;
 use crate::network::Network;
@@ -16,26 +16,26 @@ use crate::os::{Event, ORIGIN, Os, OsError, register};
 use crate::page::{PAGE_SIZE, Page};
 use crate::ranges::Ranges;
 
-/// Why a node process ends early.
+/// Reason why a node process ends early.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NodeProcessError {
-    /// The supervisor cannot be talked to.
-    #[error("the supervisor: {0}")]
+    /// Communication with the supervisor failed.
+    #[error("cannot communicate with the supervisor: {0}")]
     Control(#[from] io::Error),
-    /// The supervisor says something out of turn.
-    #[error("the supervisor did not begin with a setup")]
+    /// The supervisor did not send exactly one setup, as its first command.
+    #[error("expected exactly one setup, as the supervisor's first command")]
     NoSetup,
-    /// There is no data.
+    /// The data could not be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The data is not what the supervisor has.
+    /// The data differs from the supervisor's.
     #[error("the data changed while the nodes started")]
-    OtherData,
-    /// The communication layer did not start, or a node did not come up.
+    DataChanged,
+    /// The communication layer did not start, or a peer did not become reachable.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// The system failed.
+    /// The mini distributed OS failed.
     #[error(transparent)]
     Os(#[from] OsError),
 }
@@ -43,29 +43,29 @@ pub enum NodeProcessError {
 /// Runs a node that is controlled through `input` and `output`, until the supervisor ends it.
 ///
 /// # Errors
-/// [`NodeProcessError`], which the supervisor has been told already, if it could be.
+/// [`NodeProcessError`]. If possible, it was reported to the supervisor first.
 pub fn node_main(
     mut input: impl BufRead + Send + 'static,
     mut output: impl Write,
 ) -> Result<(), NodeProcessError> {
-    let Some(Command::Setup(setup)) = hear(&mut input)? else { return Err(NodeProcessError::NoSetup) };
+    let Some(Command::Setup(setup)) = read_line(&mut input)? else { return Err(NodeProcessError::NoSetup) };
     let (events, inbox) = channel();
-    listen_to_supervisor(input, events.clone())?;
+    read_commands(input, events.clone())?;
     let result = run(&setup, events, &inbox, &mut output);
     if let Err(error) = &result {
-        say(&mut output, &Notice::Failed(error.to_string()))?;
+        write_line(&mut output, &Notice::Failed(error.to_string()))?;
     }
     result
 }
 
-/// Ends the process when the supervisor is gone: whatever the node is doing then, nobody wants it.
-fn listen_to_supervisor(
+/// Forwards the supervisor's commands, and exits the process when the supervisor is gone: no result is needed then.
+fn read_commands(
     mut input: impl BufRead + Send + 'static,
     events: Sender<Event>,
 ) -> Result<(), NodeProcessError> {
     let listen = move || {
-        while let Ok(Some(command)) = hear(&mut input) {
-            if events.send(Event::Told(command)).is_err() {
+        while let Ok(Some(command)) = read_line(&mut input) {
+            if events.send(Event::Command(command)).is_err() {
                 return;
             }
         }
@@ -83,7 +83,7 @@ fn run(
 ) -> Result<(), NodeProcessError> {
     let points = setup.source.load()?;
     if (points.rows(), points.dims) != (setup.task.rows, setup.task.dims) {
-        return Err(NodeProcessError::OtherData);
+        return Err(NodeProcessError::DataChanged);
     }
     let me = NodeId(setup.node);
     let network = Network::new(me, setup.nodes)?;
@@ -106,14 +106,14 @@ fn run(
         }
     }
     let node = register(builder, &os).start()?;
-    say(output, &Notice::Listening(node.listening().iter().map(ToString::to_string).collect()))?;
+    write_line(output, &Notice::Listening(node.listening().iter().map(ToString::to_string).collect()))?;
     let peers = os.network.peers().map(|peer| node.wait_for_peer(peer, START)).collect::<Result<_, _>>()?;
     os.network.connect(peers);
     os.announce()?;
     serve(setup, &os, &node, inbox, output)
 }
 
-/// Takes in the pages of the data that this node is home to.
+/// Loads the pages of the data whose home is this node.
 fn load(os: &Os, points: &Points) {
     let bytes: Vec<u8> = points.values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut page = Ranges::first().page();
@@ -141,39 +141,43 @@ fn serve(
     }
     while let Ok(event) = inbox.recv() {
         match event {
-            Event::Met => {
+            Event::PeerAnnounced => {
                 unmet -= 1;
                 if unmet == 0 {
                     joined(setup, os, output)?;
                 }
             }
-            Event::Iterated(iterations) => say(output, &Notice::Iterated(iterations))?,
+            Event::Iterated(iterations) => write_line(output, &Notice::Iterated(iterations))?,
             Event::Computed(result) => found = Some(result),
-            Event::TakenApart => say(output, &Notice::Finished(found.take()))?,
+            Event::ProcessEnded => write_line(output, &Notice::Finished(found.take()))?,
             Event::Failed(error) => return Err(error.into()),
-            Event::Told(Command::Count) => say(output, &Notice::Counts(os.network.ledger().counts()))?,
-            Event::Told(Command::Report) => say(output, &Notice::Report(Box::new(report(os, node))))?,
-            Event::Told(Command::Setup(_)) => return Err(NodeProcessError::NoSetup),
+            Event::Command(Command::Count) => {
+                write_line(output, &Notice::Counts(os.network.ledger().counts()))?
+            }
+            Event::Command(Command::Report) => {
+                write_line(output, &Notice::Report(Box::new(report(os, node))))?
+            }
+            Event::Command(Command::Setup(_)) => return Err(NodeProcessError::NoSetup),
         }
     }
     Ok(())
 }
 
-/// Everybody is there; the origin begins.
+/// Reports that all nodes have joined. The origin starts the computation.
 fn joined(setup: &Setup, os: &Arc<Os>, output: &mut impl Write) -> Result<(), NodeProcessError> {
-    say(output, &Notice::Joined)?;
+    write_line(output, &Notice::Joined)?;
     if os.network.me() != ORIGIN {
         return Ok(());
     }
     let (os, task, tasks) = (Arc::clone(os), setup.task, u32::from(setup.nodes));
     let title = setup.source.title();
     let compute = move || {
-        let result = kmeans::lay_out(&os, task, tasks, &title).and_then(|(layout, process)| {
+        let result = kmeans::create_layout(&os, task, tasks, &title).and_then(|(layout, process)| {
             process.run(&os)?;
             let outcome = layout.outcome(&os)?;
             let centres = outcome.centres.iter().map(|value| value.to_bits()).collect();
-            os.tell(Event::Computed(Found { centres, iterations: outcome.iterations }));
-            process.take_apart(&os)
+            os.emit(Event::Computed(Found { centres, iterations: outcome.iterations }));
+            process.end_process(&os)
         });
         if let Err(error) = result {
             os.fail(error);
@@ -205,5 +209,5 @@ fn report(os: &Os, node: &Node) -> NodeReport {
     }
 }
 
-/// How long the others may take to come up.
+/// Time within which the other nodes must become reachable.
 const START: Duration = Duration::from_secs(15);

@@ -1,48 +1,48 @@
-//! Pages, where they lie, and the sum that tells whether one arrived as it left.
+//! Pages, their addresses, and the checksum that reveals damaged contents.
 
 use core::fmt;
 
 use pronto::{NodeId, Payload};
 
-/// Bytes of a page: that of x86-64 and of most others.
+/// Bytes of a page, as on x86-64 and most other architectures.
 pub const PAGE_SIZE: usize = 4096;
 
-/// A byte of the shared address space.
+/// Address of a byte in the shared address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Payload)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// The page that it lies on.
+    /// Returns the page of this address.
     #[must_use]
     pub fn page(self) -> PageNumber {
         PageNumber(self.0 / BYTES)
     }
 
-    /// Where it lies on its page.
+    /// Returns the offset within the page.
     #[must_use]
     pub fn offset(self) -> usize {
         usize::try_from(self.0 % BYTES).expect("less than a page")
     }
 
-    /// The address `bytes` further on.
+    /// Returns the address `bytes` bytes further on.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 }
 
-/// A page of the shared address space.
+/// Number of a page in the shared address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageNumber(pub u64);
 
 impl PageNumber {
-    /// Its first byte.
+    /// Returns the address of the page's first byte.
     #[must_use]
     pub fn address(self) -> Address {
         Address(self.0.wrapping_mul(BYTES))
     }
 
-    /// The node that keeps its directory entry: page by page in turn, so that no node is home to all that is busy.
+    /// Returns the page's home, which keeps its directory entry. Homes alternate page by page, to distribute the load.
     #[must_use]
     pub fn home(self, nodes: u16) -> NodeId {
         let turn = u16::try_from(self.0 % u64::from(nodes.max(1))).expect("less than the number of nodes");
@@ -55,20 +55,20 @@ impl PageNumber {
 pub struct Page(pub [u8; PAGE_SIZE]);
 
 impl Page {
-    /// A page of zeroes, as every page begins.
+    /// Returns a page of zeroes, the initial contents of every page.
     #[must_use]
     pub fn zeroed() -> Box<Self> {
         Box::new(Self([0; PAGE_SIZE]))
     }
 
-    /// The word of 32 bits at `offset`, as futexes look at it; `None` if it does not lie on the page.
+    /// Returns the 32-bit futex word at `offset`; `None` if it does not lie on the page.
     #[must_use]
     pub fn word(&self, offset: usize) -> Option<u32> {
         let bytes = self.0.get(offset..)?.first_chunk()?;
         Some(u32::from_le_bytes(*bytes))
     }
 
-    /// A sum over the contents, to tell whether they arrived as they left. Not meant against forgery.
+    /// Returns a checksum of the contents. It detects damage, not forgery.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         let (words, _) = self.0.as_chunks::<8>();
@@ -84,19 +84,19 @@ impl fmt::Debug for Page {
     }
 }
 
-/// What somebody may do with a page.
+/// Access right to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Payload)]
 pub enum Access {
-    /// Read; others may as well.
+    /// Right to read; other nodes may read too.
     Read,
-    /// Read and write; nobody else may do either.
+    /// Right to read and write; no other node may do either.
     Write,
 }
 
-/// The number of a grant of one page, counted by its home; 0 is none.
+/// The number of a grant of one page, counted by its home; 0 means no grant.
 ///
-/// Grants and revocations travel in different classes and may overtake each other. Both carry this number, so that
-/// the receiver can tell which came first.
+/// Grants and demands travel in different classes and may overtake each other. Both carry this number, so that the receiver
+/// can tell their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Payload)]
 pub struct Version(pub u64);
 
@@ -104,7 +104,7 @@ impl Version {
     /// No grant.
     pub const NONE: Self = Self(0);
 
-    /// The grant after this one.
+    /// Returns the number of the next grant.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -113,7 +113,7 @@ impl Version {
 
 const BYTES: u64 = PAGE_SIZE as u64;
 
-/// Odd constants with well-mixed bits (the golden ratio's, and one from SplitMix64): each word changes every sum after it.
+/// Odd constants with well-mixed bits (from the golden ratio and from SplitMix64): each word changes every later sum.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn homes_take_turns_and_begin_with_node_one() {
+    fn homes_alternate_and_begin_with_node_one() {
         let homes: Vec<u16> = (0..5).map(|page| PageNumber(page).home(3).0).collect();
         assert_eq!(homes, [1, 2, 3, 1, 2]);
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_and_every_place_counts_in_the_sum() {
+    fn every_bit_and_its_position_change_the_checksum() {
         let zero = Page::zeroed().checksum();
         for bit in 0..PAGE_SIZE * 8 {
             let mut page = Page::zeroed();

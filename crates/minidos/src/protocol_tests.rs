@@ -1,14 +1,14 @@
-//! Directory and caches against each other, message by message in random order.
+//! Directories and caches exchange messages that are delivered in random order.
 //!
-//! The network of this model keeps no order at all, which is more than any provider does to us. Each page holds a
-//! number; a write adds one to it. Every read must see the number of writes so far: that is one writer or many readers,
-//! and nothing lost.
+//! The network of this model keeps no order at all, which is worse than any provider. Each page holds a number, and a write
+//! adds one to it. Every read must see the number of writes so far. This shows that there is one writer or many readers, and
+//! that no write is lost.
 
 use std::collections::HashMap;
 
 use pronto::NodeId;
 
-use crate::cache::{Answer, Cache, Touch};
+use crate::cache::{Cache, Response, Touch};
 use crate::directory::{Action, Directory, Returned};
 use crate::page::{Access, Page, PageNumber, Version};
 use crate::random::Random;
@@ -22,9 +22,9 @@ const SEEDS: u64 = 60;
 
 type Reply = Option<Box<Page>>;
 
-/// What is under way.
+/// A message in message.
 #[derive(Debug)]
-enum Flight {
+enum Message {
     Request { from: NodeId, page: PageNumber, access: Access, held: Version },
     Grant { to: NodeId, page: PageNumber, version: Version, contents: Reply },
     Invalidate { to: NodeId, page: PageNumber, version: Version },
@@ -35,17 +35,17 @@ enum Flight {
     Noted { to: NodeId, page: PageNumber },
 }
 
-/// What a task is about to do.
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Task {
     Free,
-    /// Wants to, and tries again.
+    /// Tries to access the page, again if necessary.
     Trying(PageNumber, Access),
-    /// Waits for the answer of a home.
+    /// Waits for the home's grant.
     Faulting(PageNumber, Access),
 }
 
-/// How a home is answered: was it a recall?
+/// The kind of demand to which a cache responds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum To {
     Invalidation,
@@ -57,7 +57,7 @@ struct World {
     directories: HashMap<NodeId, Directory<NodeId>>,
     caches: HashMap<NodeId, Cache<To>>,
     tasks: Vec<(NodeId, Task)>,
-    flights: Vec<Flight>,
+    messages: Vec<Message>,
     written: HashMap<PageNumber, u32>,
     done: usize,
 }
@@ -75,26 +75,26 @@ impl World {
             directories,
             caches: nodes().map(|node| (node, Cache::new(FRAMES))).collect(),
             tasks: nodes().flat_map(|node| [(node, Task::Free); TASKS_PER_NODE]).collect(),
-            flights: Vec::new(),
+            messages: Vec::new(),
             written: HashMap::new(),
             done: 0,
         }
     }
 
-    /// One task or one message, at random; new work only if `fresh`.
+    /// Runs one task or delivers one message, chosen at random. Tasks start new accesses only if `fresh`.
     fn step(&mut self, fresh: bool) {
-        if self.random.below(2) == 0 && !self.flights.is_empty() {
-            let place = self.random.below(self.flights.len());
-            let flight = self.flights.swap_remove(place);
-            self.deliver(flight);
+        if self.random.below(2) == 0 && !self.messages.is_empty() {
+            let index = self.random.below(self.messages.len());
+            let message = self.messages.swap_remove(index);
+            self.deliver(message);
         } else {
-            let place = self.random.below(self.tasks.len());
-            self.run(place, fresh);
+            let index = self.random.below(self.tasks.len());
+            self.run(index, fresh);
         }
     }
 
-    fn run(&mut self, place: usize, fresh: bool) {
-        let (node, task) = self.tasks[place];
+    fn run(&mut self, index: usize, fresh: bool) {
+        let (node, task) = self.tasks[index];
         let (page, access) = match task {
             Task::Faulting(..) => return,
             Task::Trying(page, access) => (page, access),
@@ -104,14 +104,14 @@ impl World {
                 (page, if self.random.below(3) == 0 { Access::Write } else { Access::Read })
             }
         };
-        self.tasks[place].1 = match self.caches.get_mut(&node).unwrap().touch(page, access) {
+        self.tasks[index].1 = match self.caches.get_mut(&node).unwrap().touch(page, access) {
             Touch::Hit => {
                 self.use_page(node, page, access);
                 Task::Free
             }
             Touch::Wait => Task::Trying(page, access),
             Touch::Fault { held } => {
-                self.flights.push(Flight::Request { from: node, page, access, held });
+                self.messages.push(Message::Request { from: node, page, access, held });
                 Task::Faulting(page, access)
             }
         };
@@ -129,40 +129,40 @@ impl World {
         self.done += 1;
     }
 
-    fn deliver(&mut self, flight: Flight) {
+    fn deliver(&mut self, message: Message) {
         let home = |page: PageNumber| page.home(NODES);
-        match flight {
-            Flight::Request { from, page, access, held } => {
+        match message {
+            Message::Request { from, page, access, held } => {
                 let directory = self.directories.get_mut(&home(page)).unwrap();
                 directory.handle_request(page, from, access, held, from).unwrap();
             }
-            Flight::Grant { to, page, version, contents } => self.granted(to, page, version, contents),
-            Flight::Invalidate { to, page, version } => {
-                let answer =
+            Message::Grant { to, page, version, contents } => self.granted(to, page, version, contents),
+            Message::Invalidate { to, page, version } => {
+                let response =
                     self.caches.get_mut(&to).unwrap().handle_invalidate(page, version, To::Invalidation);
-                self.answered(to, answer);
+                self.respond(to, response);
             }
-            Flight::Recall { to, page, version, access } => {
-                let answer =
+            Message::Recall { to, page, version, access } => {
+                let response =
                     self.caches.get_mut(&to).unwrap().handle_recall(page, version, access, To::Recall);
-                self.answered(to, answer);
+                self.respond(to, response);
             }
-            Flight::Invalidated { from, page } => {
+            Message::Invalidated { from, page } => {
                 self.directories.get_mut(&home(page)).unwrap().handle_invalidated(page, from).unwrap();
             }
-            Flight::Recalled { from, page, contents } => {
+            Message::Recalled { from, page, contents } => {
                 let returned = contents.map_or(Returned::Gone, Returned::Contents);
                 self.directories.get_mut(&home(page)).unwrap().handle_recalled(page, from, returned).unwrap();
             }
-            Flight::GiveBack { from, page, version, contents } => {
+            Message::GiveBack { from, page, version, contents } => {
                 let directory = self.directories.get_mut(&home(page)).unwrap();
                 match contents {
                     Some(contents) => directory.handle_flushed(page, from, version, contents).unwrap(),
                     None => directory.handle_released(page, from, version).unwrap(),
                 }
-                self.flights.push(Flight::Noted { to: from, page });
+                self.messages.push(Message::Noted { to: from, page });
             }
-            Flight::Noted { to, page } => self.caches.get_mut(&to).unwrap().evicted(page),
+            Message::Noted { to, page } => self.caches.get_mut(&to).unwrap().evicted(page),
         }
         self.carry_out();
     }
@@ -172,45 +172,49 @@ impl World {
         let faulting = |task: &&mut (NodeId, Task)| {
             task.0 == to && matches!(task.1, Task::Faulting(faulted, _) if faulted == page)
         };
-        let task = self.tasks.iter_mut().find(faulting).expect("a grant answers a fault");
+        let task = self.tasks.iter_mut().find(faulting).expect("a grant belongs to a fault");
         let Task::Faulting(_, access) = core::mem::replace(&mut task.1, Task::Free) else { unreachable!() };
         self.use_page(to, page, access);
         let cache = self.caches.get_mut(&to).unwrap();
-        let answer = cache.settle(page);
+        let response = cache.settle(page);
         if let Some(eviction) = cache.evict() {
             let (page, version, contents) = (eviction.page, eviction.version, eviction.contents);
-            self.flights.push(Flight::GiveBack { from: to, page, version, contents });
+            self.messages.push(Message::GiveBack { from: to, page, version, contents });
         }
-        self.answered(to, answer);
+        self.respond(to, response);
     }
 
-    fn answered(&mut self, from: NodeId, answer: Option<Answer<To>>) {
-        self.flights.extend(answer.map(|Answer { to, page, contents }| match to {
-            To::Invalidation => Flight::Invalidated { from, page },
-            To::Recall => Flight::Recalled { from, page, contents },
+    fn respond(&mut self, from: NodeId, response: Option<Response<To>>) {
+        self.messages.extend(response.map(|Response { to, page, contents }| match to {
+            To::Invalidation => Message::Invalidated { from, page },
+            To::Recall => Message::Recalled { from, page, contents },
         }));
     }
 
     fn carry_out(&mut self) {
         for directory in self.directories.values_mut() {
-            self.flights.extend(core::iter::from_fn(|| directory.poll_action()).map(|action| match action {
-                Action::Invalidate { to, page, version } => Flight::Invalidate { to, page, version },
-                Action::Recall { to, page, version, access } => Flight::Recall { to, page, version, access },
-                Action::Grant { to, page, version, contents } => {
-                    Flight::Grant { to, page, version, contents }
-                }
-                Action::Word { .. } => unreachable!("nobody looks at words here"),
-            }));
+            self.messages.extend(core::iter::from_fn(|| directory.poll_action()).map(
+                |action| match action {
+                    Action::Invalidate { to, page, version } => Message::Invalidate { to, page, version },
+                    Action::Recall { to, page, version, access } => {
+                        Message::Recall { to, page, version, access }
+                    }
+                    Action::Grant { to, page, version, contents } => {
+                        Message::Grant { to, page, version, contents }
+                    }
+                    Action::Word { .. } => unreachable!("this test reads no words"),
+                },
+            ));
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.flights.is_empty() && self.tasks.iter().all(|(_, task)| *task == Task::Free)
+        self.messages.is_empty() && self.tasks.iter().all(|(_, task)| *task == Task::Free)
     }
 }
 
 #[test]
-fn whatever_the_order_there_is_one_writer_or_many_readers_and_nobody_waits_for_ever() {
+fn in_any_order_there_is_one_writer_or_many_readers_and_no_task_waits_forever() {
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -220,6 +224,6 @@ fn whatever_the_order_there_is_one_writer_or_many_readers_and_nobody_waits_for_e
         for _ in 0..STEPS {
             world.step(false);
         }
-        assert!(world.is_idle(), "seed {seed}: {:?} {:?}", world.flights, world.tasks);
+        assert!(world.is_idle(), "seed {seed}: {:?} {:?}", world.messages, world.tasks);
     }
 }

@@ -1,17 +1,17 @@
-//! Numbers that look random and are the same for the same seed, everywhere and for ever: SplitMix64.
+//! Reproducible pseudorandom numbers: SplitMix64.
 
-/// A stream of numbers. Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+/// A pseudorandom stream. Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream that belongs to `seed`.
+    /// Creates the stream of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,13 +20,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 up to, and without, 1.
+    /// Returns a number of at least 0 and less than 1.
     pub fn unit(&mut self) -> f64 {
         let bits = u32::try_from(self.bits() >> 32).expect("the upper half of 64 bits");
         f64::from(bits) / 4_294_967_296.0
     }
 
-    /// A number below `bound`, or 0 if there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         usize::try_from(self.bits() % bound.max(1)).expect("below a usize")
@@ -37,9 +37,9 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// First outputs for seed 0, as published with the reference implementation.
+    /// Checks the first outputs for seed 0, as published with the reference implementation.
     #[test]
-    fn the_stream_is_that_of_the_reference() {
+    fn the_stream_matches_the_reference() {
         let mut random = Random::new(0);
         assert_eq!(random.bits(), 0xe220_a839_7b1d_cdaf);
         assert_eq!(random.bits(), 0x6e78_9e6a_a1b9_65f4);

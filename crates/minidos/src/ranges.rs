@@ -1,23 +1,22 @@
-//! What a process has mapped: ranges of addresses. The origin's table is the true one, other nodes keep what they
-//! learned.
+//! The mapped address ranges of a process. The origin's table is authoritative; other nodes keep what they have learned.
 
 use crate::page::{Address, PAGE_SIZE};
 
 /// A mapped range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First byte; the first of a page.
+    /// First byte, at the start of a page.
     pub start: Address,
-    /// Bytes; whole pages.
+    /// Length in bytes, a multiple of the page size.
     pub length: u64,
-    /// Whether tasks may write there.
+    /// Whether tasks may write to the range.
     pub writable: bool,
-    /// What it maps.
+    /// Name of what is mapped.
     pub path: String,
 }
 
 impl Range {
-    /// Whether all of `length` bytes from `address` lie in it.
+    /// Returns whether all of `length` bytes from `address` lie in the range.
     #[must_use]
     pub fn holds(&self, address: Address, length: u64) -> bool {
         let offset = address.0.checked_sub(self.start.0);
@@ -40,7 +39,7 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// At the origin: maps `length` bytes, rounded up to whole pages, where there is room; `None` if there is none.
+    /// Maps `length` bytes at the origin, rounded up to whole pages. Returns `None` if the address space is full.
     pub fn map(&mut self, length: u64, writable: bool, path: String) -> Option<&Range> {
         let length = length.max(1).checked_next_multiple_of(PAGE_SIZE as u64)?;
         let end = self.next.0.checked_add(length).filter(|end| *end <= LIMIT)?;
@@ -49,36 +48,36 @@ impl Ranges {
         self.known.last()
     }
 
-    /// Elsewhere: keeps what the origin told.
+    /// Stores a range that the origin reported, at another node.
     pub fn learn(&mut self, range: Range) {
         if self.find(range.start).is_none() {
             self.known.push(range);
         }
     }
 
-    /// The range that `address` lies in.
+    /// Returns the range that contains `address`.
     #[must_use]
     pub fn find(&self, address: Address) -> Option<&Range> {
         self.known.iter().find(|range| range.holds(address, 1))
     }
 
-    /// Where the first range begins.
+    /// Returns the start of the first range.
     #[must_use]
     pub fn first() -> Address {
         Address(FIRST)
     }
 
-    /// Whether a page there can exist at all.
+    /// Returns whether a page at `address` can exist at all.
     #[must_use]
     pub fn is_possible(address: Address) -> bool {
         (FIRST..LIMIT).contains(&address.0)
     }
 }
 
-/// The first mebibyte is never mapped, so that an address that is not one is noticed.
+/// Start of the first range. The first mebibyte is never mapped, so that invalid addresses are detected.
 const FIRST: u64 = 1 << 20;
 
-/// A gibibyte in all. It bounds what a home keeps, whatever is asked of it.
+/// End of the address space, 1 GiB. It bounds what a home stores, whatever its peers request.
 const LIMIT: u64 = 1 << 30;
 
 #[cfg(test)]
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end() {
+    fn the_address_space_is_bounded() {
         let mut ranges = Ranges::default();
         assert_eq!(ranges.map(u64::MAX, true, String::new()), None);
         assert_eq!(ranges.map(LIMIT, true, String::new()), None);
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_what_lies_in_it_wholly() {
+    fn a_range_holds_only_what_lies_wholly_in_it() {
         let range = Range { start: Address(4096), length: 4096, writable: true, path: String::new() };
         assert!(range.holds(Address(4096), 4096));
         assert!(!range.holds(Address(4096), 4097));
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learned_twice_is_kept_once() {
+    fn a_range_learned_twice_is_stored_once() {
         let mut ranges = Ranges::default();
         let range = Range { start: Address(1 << 21), length: 4096, writable: false, path: String::new() };
         ranges.learn(range.clone());

@@ -1,8 +1,8 @@
 //! Low-latency RPC between nodes of a distributed operating system.
 //!
-//! A [`Node`] listens, connects to its peers and handles message types; a [`Peer`] is called. The same code runs over
-//! shared memory and TCP. `docs/messages.md` tells how messages are declared, `docs/calls.md` how they are called and
-//! handled, and how calls fail.
+//! A [`Node`] listens, connects to its peers and handles message types. A [`Peer`] is the handle through which a program calls
+//! another node. The same code runs over shared memory, TCP and RDMA. `docs/messages.md` describes how to declare messages,
+//! `docs/calls.md` how to call and handle them, and how calls fail.
 //!
 //! ```
 //! use pronto::{Message, Node};
@@ -46,19 +46,19 @@ pub use pronto_rpc::{
 #[doc(hidden)]
 pub use pronto_rpc::__private;
 
-/// A peer of a [`Node`]: what is called.
+/// A peer of a [`Node`], to which calls and notifications are sent.
 pub type Peer = pronto_rpc::Peer<NodeHost>;
-/// A call on its way.
+/// A call in progress.
 pub type Pending<M> = pronto_rpc::Pending<M, NodeHost>;
-/// A receive that was posted.
+/// A posted receive.
 pub type Receive = pronto_rpc::Receive<NodeHost>;
-/// A send into a posted receive, under way.
+/// A send into a posted receive, in progress.
 pub type Sending = pronto_rpc::Sending<NodeHost>;
-/// What a handler on the pool gets.
+/// The context of a handler that runs on the worker pool.
 pub type Context<'a> = pronto_rpc::Context<'a, NodeHost>;
-/// What an inline handler gets.
+/// The context of an inline handler.
 pub type InlineContext<'a> = pronto_rpc::InlineContext<'a, NodeHost>;
-/// The right to answer a call later.
+/// The callee's end of a call, which may reply after the handler has returned.
 pub type Responder<R> = pronto_rpc::Responder<R, NodeHost>;
 
 /// The examples of `docs/messages.md`, tested.

@@ -1,5 +1,6 @@
-//! Once warm, a call allocates nothing, on any thread of either node. One test only, for the count is the process's.
-#![expect(unsafe_code, reason = "counting is done by the allocator")]
+//! After a warm-up, a call does not allocate on any thread of either node. This file has only one test, because the count covers
+//! the whole process.
+#![expect(unsafe_code, reason = "the allocator counts")]
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::time::Duration;
@@ -15,17 +16,17 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: everything is the system allocator's; counting touches no memory of its own.
+// SAFETY: all calls go to the system allocator; counting accesses no memory of its own.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SYNC: a count; orders nothing.
+        // SYNC: a statistics counter; orders nothing.
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller fulfils the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on, and `at` came from the system allocator.
+        // SAFETY: the caller fulfils the contract, and `at` came from the system allocator.
         unsafe { System.dealloc(at, layout) };
     }
 }
@@ -44,44 +45,47 @@ struct Ask {
 
 const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Calls that are counted, and twice as many.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Calls per count; each round also counts twice this number.
 const CALLS: u64 = 500;
 
 const ROUNDS: usize = 20;
 
-/// Allocations of the whole process while so many calls are made.
+/// Returns the allocations of the whole process during `calls` calls.
 fn during(calls: u64, peer: &Peer) -> u64 {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for number in 0..calls {
         let bytes = core::array::from_fn(|at| number.to_le_bytes()[at % 8]);
-        let echo = peer.call_within(&Ask { bytes }, PATIENCE).expect("the other node lives");
+        let echo = peer.call_within(&Ask { bytes }, TIMEOUT).expect("the other node is alive");
         assert_eq!(echo.bytes, bytes);
     }
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
 #[test]
-fn a_call_does_not_allocate_whoever_waits_and_how() {
+fn a_call_does_not_allocate_under_any_policy() {
     for policy in [WaitPolicy::Spin, WaitPolicy::Block] {
         let address = format!("shm:@pronto-allocations-{policy:?}-{}", std::process::id());
         let node = |id| Node::builder(id).wait(policy).handle_inline(|_, ask: Ask| Echo { bytes: ask.bytes });
         let server = node(SERVER).listen(&address).start().expect("a node");
         let client = node(CLIENT).peer(SERVER, &address).start().expect("a node");
-        let peer = client.wait_for_peer(SERVER, PATIENCE).expect("the nodes meet");
-        let back = server.wait_for_peer(CLIENT, PATIENCE).expect("the nodes meet");
+        let peer = client.wait_for_peer(SERVER, TIMEOUT).expect("the nodes connect");
+        let back = server.wait_for_peer(CLIENT, TIMEOUT).expect("the nodes connect");
         during(CALLS, &peer);
-        // A thread that serves has taken note of the other node when it has answered it.
+        // Also warms up the thread that serves calls in the other direction.
         during(CALLS, &back);
-        // Once in some rounds: on a busy machine the threads that make links may come late to what has just happened.
+        // One round without allocations is enough: on a busy machine the threads that establish links may finish late.
         let mut rounds = Vec::new();
         while rounds.last() != Some(&(0, 0)) {
-            assert!(rounds.len() < ROUNDS, "{rounds:?} in {CALLS} calls and in twice as many, {policy:?}");
+            assert!(
+                rounds.len() < ROUNDS,
+                "{rounds:?} allocations in {CALLS} and in twice {CALLS} calls, {policy:?}"
+            );
             rounds.push((during(CALLS, &peer), during(2 * CALLS, &peer)));
         }
         drop((client, server));
     }
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(vec![0_u8; 100]);
-    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "allocations are counted");
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the allocator must count");
 }

@@ -1,7 +1,8 @@
-//! What the types forbid is a compile error. To refresh after a new compiler: `TRYBUILD=overwrite cargo test -p pronto --test compile`.
+//! Misuse that the types must reject at compile time. To update the expected output after a compiler update, run
+//! `TRYBUILD=overwrite cargo test -p pronto --test compile`.
 
 #[test]
-fn what_must_not_compile() {
+fn misuse_does_not_compile() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/compile/*.rs");
 }

@@ -1,5 +1,5 @@
-//! Nodes with a boost, on a stock kernel with the module: who handles a message is scheduled as its tier says, over shared memory
-//! and TCP, inline and on the pool.
+//! Nodes with a boost, on a stock kernel with the module. Threads that handle messages are scheduled as their tier requires, over
+//! shared memory and TCP, inline and on the pool.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use core::time::Duration;
@@ -10,7 +10,7 @@ use std::process::Command;
 use nix::poll::{PollTimeout, poll};
 use pronto::{Boost, Message, Node, Peer, WaitPolicy};
 
-/// A boost shows only in a handler that begins within the slice: not every one does.
+/// Number of calls. Only a handler that begins within the boost's slice observes the boost.
 const TRIES: u32 = 200;
 
 #[derive(Message)]
@@ -21,7 +21,7 @@ struct Ask {}
 #[message(name = "boost.ask_pool", reply = Scheduled)]
 struct AskPool {}
 
-/// How the handler's thread is scheduled, as `/proc` numbers it: 0 ordinary, 1 FIFO.
+/// Scheduling policy of the handler's thread, as in `/proc`: 0 ordinary, 1 FIFO.
 #[derive(Message, Debug, PartialEq, Eq)]
 #[message(name = "boost.scheduled")]
 struct Scheduled {
@@ -31,7 +31,7 @@ struct Scheduled {
 fn scheduled() -> Scheduled {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
     let after_name = stat.rsplit_once(") ").unwrap().1;
-    // Field 41 of stat(5); the state, first here, is field 3.
+    // The policy is field 41 of stat(5); the state, first here, is field 3.
     Scheduled { policy: after_name.split(' ').nth(41 - 3).unwrap().parse().unwrap() }
 }
 
@@ -52,7 +52,7 @@ fn load_module() {
     ]));
 }
 
-/// Calls after pauses in which the node falls asleep, until a handler is scheduled so.
+/// Makes calls after pauses in which the node falls asleep. Returns whether an inline and a pooled handler had `policy`.
 fn until(peer: &Peer, policy: u32) -> (bool, bool) {
     let pause = || poll(&mut [], PollTimeout::from(5_u8)).unwrap();
     let inline = (0..TRIES).any(|_| {
@@ -66,11 +66,11 @@ fn until(peer: &Peer, policy: u32) -> (bool, bool) {
     (inline, pooled)
 }
 
-fn check(boost: Boost, says: &str, policy: u32) {
+fn check(boost: Boost, status: &str, policy: u32) {
     for address in ["shm:@lab-boost", "tcp:127.0.0.1:0"] {
         let server = Node::builder(1)
             .boost(boost)
-            // A node that may be real-time does not poll, whatever this says.
+            // A node whose threads may be real-time ignores this policy and does not poll.
             .wait(WaitPolicy::Spin)
             .listen(address)
             .handle_inline(|_, _: Ask| scheduled())
@@ -82,13 +82,13 @@ fn check(boost: Boost, says: &str, policy: u32) {
         let peer = client.wait_for_peer(1, Duration::from_secs(20)).unwrap();
         assert_eq!(until(&peer, policy), (true, true), "{boost:?} {address}: {}", server.status().boost);
         let boost = server.status().boost;
-        assert!(boost.starts_with(says) && !boost.contains("without it"), "{address}: {boost}");
+        assert!(boost.starts_with(status) && !boost.contains("without it"), "{address}: {boost}");
     }
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn handlers_are_scheduled_as_their_tier_says() {
+fn handlers_are_scheduled_as_their_tier_requires() {
     check(Boost::None, "none", 0);
     check(Boost::Fifo, "fifo", 1);
     check(Boost::Auto, "fifo (module: the module expedite is not loaded)", 1);

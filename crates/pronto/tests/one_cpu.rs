@@ -1,6 +1,6 @@
-//! Threads that share a processor with a serving thread that polls all the time.
+//! Threads that share a CPU with a serving thread that always polls.
 
-mod cpu;
+mod affinity;
 
 use core::time::Duration;
 
@@ -8,101 +8,111 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use pronto::{Node, Peer, WaitPolicy};
 
-use cpu::on_one_processor;
+use affinity::bind_to_one_cpu;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const TAG: u64 = 7;
 /// Receives that are posted and cancelled, one after another.
 const POSTS: u64 = 40;
-/// Once before each post the processor is given away, and once to who has the engine. By chance alone it would take 6 turns over shared
-/// memory, and 50 over TCP; with optimization hundreds.
-const TURNS_PER_POST: u64 = 4;
-/// How long a receive is waited for.
+/// Bound on context switches per post: one yield before each post, and one to the holder of the engine lock. Without that yield
+/// it would take about 6 switches over shared memory and 50 over TCP, and hundreds in optimized builds.
+const SWITCHES_PER_POST: u64 = 4;
+/// Time for which the test waits for a receive without a message.
 const NOTHING_COMES: Duration = Duration::from_millis(200);
 
-/// How often the processor was given to somebody else while this thread could go on.
-fn turns() -> u64 {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("it may be asked for");
-    u64::try_from(usage.involuntary_context_switches()).expect("it counts up")
+/// Returns the number of times that the CPU was given to another thread while this thread was runnable.
+fn switches() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the call is permitted");
+    u64::try_from(usage.involuntary_context_switches()).expect("the count is not negative")
 }
 
-/// How long this thread has run, or the whole process.
+/// Returns the CPU time of this thread, or of the whole process.
 fn ran(who: UsageWho) -> Duration {
-    let usage = getrusage(who).expect("it may be asked for");
-    let part =
-        |time: TimeVal| Duration::from_micros(u64::try_from(time.num_microseconds()).expect("it counts up"));
+    let usage = getrusage(who).expect("the call is permitted");
+    let part = |time: TimeVal| {
+        Duration::from_micros(u64::try_from(time.num_microseconds()).expect("the count is not negative"))
+    };
     part(usage.user_time()) + part(usage.system_time())
 }
 
-/// A node whose serving thread polls on this thread's processor, a peer of it, and a node elsewhere.
-fn beside_who_polls(listen: &str) -> (Node, Node, Peer) {
+/// Starts a node elsewhere, and a node whose serving thread polls on this thread's CPU. Returns both and the peer handle.
+fn node_polling_on_this_cpu(listen: &str) -> (Node, Node, Peer) {
     let other = Node::builder(721).wait(WaitPolicy::Block).listen(listen);
-    let other = other.start().expect("the other starts");
+    let other = other.start().expect("the node starts");
     let address = other.listening()[0].to_string();
-    on_one_processor();
-    let here = Node::builder(722).wait(WaitPolicy::Spin).peer(721, &address).start().expect("it starts");
-    let peer = here.wait_for_peer(721, PATIENCE).expect("they meet").waiting(WaitPolicy::Block);
+    bind_to_one_cpu();
+    let here =
+        Node::builder(722).wait(WaitPolicy::Spin).peer(721, &address).start().expect("the node starts");
+    let peer = here.wait_for_peer(721, TIMEOUT).expect("the nodes connect").waiting(WaitPolicy::Block);
     (other, here, peer)
 }
 
 #[test]
-fn a_receive_is_posted_past_a_serving_thread_that_polls_on_the_same_processor() {
+fn a_receive_is_posted_while_a_serving_thread_polls_on_the_same_cpu() {
     for listen in ["shm:@pronto-test-one-processor", "tcp:127.0.0.1:0"] {
         let counted = std::thread::spawn(move || {
-            let (_other, here, peer) = beside_who_polls(listen);
+            let (_other, here, peer) = node_polling_on_this_cpu(listen);
             let memory = here.region(4096).expect("there is memory");
-            let before = turns();
+            let before = switches();
             for _ in 0..POSTS {
-                // The other one is somewhere among its looks when this thread goes on.
+                // The serving thread is in the middle of a poll batch when this thread continues.
                 std::thread::yield_now();
-                let mut posted = peer.post(TAG, &memory, 0..4096).expect("it is taken");
+                let mut posted = peer.post(TAG, &memory, 0..4096).expect("the receive is posted");
                 posted.cancel();
-                posted.wait(PATIENCE).expect_err("it was cancelled");
+                posted.wait(TIMEOUT).expect_err("the receive was cancelled");
             }
-            turns() - before
+            switches() - before
         });
-        let turns = counted.join().expect("it does not panic");
-        assert!(turns <= POSTS * TURNS_PER_POST, "{listen}: {turns} turns for {POSTS} receives");
+        let switches = counted.join().expect("the thread does not panic");
+        assert!(
+            switches <= POSTS * SWITCHES_PER_POST,
+            "{listen}: {switches} context switches for {POSTS} receives"
+        );
     }
 }
 
 #[test]
-fn a_wait_that_sleeps_does_so_beside_a_serving_thread_that_polls_on_the_same_processor() {
+fn a_blocking_wait_sleeps_while_a_serving_thread_polls_on_the_same_cpu() {
     for listen in ["shm:@pronto-test-one-processor-wait", "tcp:127.0.0.1:0"] {
         let waited = std::thread::spawn(move || {
-            let (_other, here, peer) = beside_who_polls(listen);
+            let (_other, here, peer) = node_polling_on_this_cpu(listen);
             let memory = here.region(4096).expect("there is memory");
-            let mut posted = peer.post(TAG, &memory, 0..4096).expect("it is taken");
+            let mut posted = peer.post(TAG, &memory, 0..4096).expect("the receive is posted");
             let before = ran(UsageWho::RUSAGE_THREAD);
-            posted.wait(NOTHING_COMES).expect_err("nothing is sent");
+            posted.wait(NOTHING_COMES).expect_err("no message arrives");
             ran(UsageWho::RUSAGE_THREAD) - before
         });
-        let ran = waited.join().expect("it does not panic");
-        assert!(ran <= NOTHING_COMES / 10, "{listen}: it ran for {ran:?} of {NOTHING_COMES:?}");
+        let ran = waited.join().expect("the thread does not panic");
+        assert!(
+            ran <= NOTHING_COMES / 10,
+            "{listen}: the waiting thread ran for {ran:?} of {NOTHING_COMES:?}"
+        );
     }
 }
 
-/// Of the two threads, one at a time can move the message; the one that the receiver waits with would take in what only the other one
-/// may handle.
+/// Only one of the two threads can move the message at a time. The receiver's thread would also receive messages that only the serving
+/// thread may handle, so it must leave the work to the serving thread.
 #[test]
-fn a_long_message_is_left_to_a_serving_thread_that_polls_on_the_same_processor() {
+fn a_long_message_is_left_to_a_serving_thread_that_polls_on_the_same_cpu() {
     const LEN: usize = 32 << 20;
     for listen in ["shm:@pronto-test-one-processor-long", "tcp:127.0.0.1:0"] {
         let waited = std::thread::spawn(move || {
-            let (other, here, peer) = beside_who_polls(listen);
+            let (other, here, peer) = node_polling_on_this_cpu(listen);
             let (theirs, memory) = (other.region(LEN), here.region(LEN));
             let (theirs, memory) = (theirs.expect("there is memory"), memory.expect("there is memory"));
-            let back = other.wait_for_peer(722, PATIENCE).expect("they meet");
-            let mut posted = peer.post(TAG, &memory, 0..LEN as u64).expect("it is taken");
+            let back = other.wait_for_peer(722, TIMEOUT).expect("the nodes connect");
+            let mut posted = peer.post(TAG, &memory, 0..LEN as u64).expect("the receive is posted");
             std::thread::scope(|scope| {
                 let whose = [UsageWho::RUSAGE_THREAD, UsageWho::RUSAGE_SELF];
                 let before = whose.map(ran);
-                scope.spawn(|| back.send(TAG, &theirs, 0..LEN as u64, PATIENCE).expect("it is received"));
-                assert_eq!(posted.wait(PATIENCE), Ok(LEN as u64));
+                scope.spawn(|| {
+                    back.send(TAG, &theirs, 0..LEN as u64, TIMEOUT).expect("the message is received")
+                });
+                assert_eq!(posted.wait(TIMEOUT), Ok(LEN as u64));
                 whose.map(ran).into_iter().zip(before).map(|(now, before)| now - before).collect::<Vec<_>>()
             })
         });
-        let ran = waited.join().expect("it does not panic");
-        assert!(ran[0] <= ran[1] / 10, "{listen}: it ran for {:?} of {:?}", ran[0], ran[1]);
+        let ran = waited.join().expect("the thread does not panic");
+        assert!(ran[0] <= ran[1] / 10, "{listen}: the waiting thread ran for {:?} of {:?}", ran[0], ran[1]);
     }
 }

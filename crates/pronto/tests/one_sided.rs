@@ -1,4 +1,4 @@
-//! A peer's memory, granted, read, written, counted up, and taken away again, on every transport.
+//! One-sided access to a peer's memory (grant, read, write, atomics, revocation), on every transport.
 
 use core::time::Duration;
 
@@ -14,55 +14,59 @@ struct Memory {
 #[message(name = "test.lend", reply = Memory)]
 struct Lend {}
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LEN: usize = 1 << 20;
 
-fn on(transport: &str) {
+fn check(transport: &str) {
     let listen = match transport {
         "shm" => format!("shm:@pronto-one-sided-{}", std::process::id()),
         _ => "tcp:127.0.0.1:0".into(),
     };
-    let lender = Node::builder(1).listen(&listen).start().expect("it starts");
+    let lender = Node::builder(1).listen(&listen).start().expect("the node starts");
     let address = lender.listening()[0].to_string();
-    let borrower = Node::builder(2).peer(1, &address).start().expect("it starts");
-    let to_lender = borrower.wait_for_peer(1, SOON).expect("it comes up");
-    let to_borrower = lender.wait_for_peer(2, SOON).expect("it comes up");
+    let borrower = Node::builder(2).peer(1, &address).start().expect("the node starts");
+    let to_lender = borrower.wait_for_peer(1, TIMEOUT).expect("the peer connects");
+    let to_borrower = lender.wait_for_peer(2, TIMEOUT).expect("the peer connects");
 
     let theirs = lender.region(LEN).expect("memory");
-    theirs.write(4096, b"granted").expect("within");
+    theirs.write(4096, b"granted").expect("the range is valid");
     let grant = to_borrower.grant(&theirs, 4096..8192, Rights::ALL).expect("granted");
     let remote = RemoteMemory::from(grant.remote);
     assert_eq!(remote.len(), 4096);
 
     let mine = borrower.region(LEN).expect("memory");
-    to_lender.read_memory(remote, &mine, 0, SOON).expect("allowed");
+    to_lender.read_memory(remote, &mine, 0, TIMEOUT).expect("the access is permitted");
     let mut seen = [0; 7];
-    mine.read(0, &mut seen).expect("within");
+    mine.read(0, &mut seen).expect("the range is valid");
     assert_eq!(&seen, b"granted");
 
-    mine.write(64, b"written").expect("within");
-    let part = remote.part(100..107).expect("within");
-    to_lender.write_memory(&mine, 64, part, SOON).expect("allowed");
-    theirs.read(4096 + 100, &mut seen).expect("within");
+    mine.write(64, b"written").expect("the range is valid");
+    let part = remote.part(100..107).expect("the range is valid");
+    to_lender.write_memory(&mine, 64, part, TIMEOUT).expect("the access is permitted");
+    theirs.read(4096 + 100, &mut seen).expect("the range is valid");
     assert_eq!(&seen, b"written");
 
-    let word = remote.part(1024..1032).expect("within");
-    assert_eq!(to_lender.fetch_add(word, 5, SOON), Ok(0));
-    assert_eq!(to_lender.fetch_add(word, 5, SOON), Ok(5));
-    assert_eq!(to_lender.compare_swap(word, 10, 77, SOON), Ok(10));
-    assert_eq!(to_lender.compare_swap(word, 10, 78, SOON), Ok(77), "it was not as expected");
+    let word = remote.part(1024..1032).expect("the range is valid");
+    assert_eq!(to_lender.fetch_add(word, 5, TIMEOUT), Ok(0));
+    assert_eq!(to_lender.fetch_add(word, 5, TIMEOUT), Ok(5));
+    assert_eq!(to_lender.compare_swap(word, 10, 77, TIMEOUT), Ok(10));
+    assert_eq!(
+        to_lender.compare_swap(word, 10, 78, TIMEOUT),
+        Ok(77),
+        "the word had another value, so it must be unchanged"
+    );
 
-    to_borrower.revoke(grant.id).expect("it was granted");
-    assert_eq!(to_lender.fetch_add(word, 1, SOON), Err(AccessError::Refused));
+    to_borrower.revoke(grant.id).expect("the grant exists");
+    assert_eq!(to_lender.fetch_add(word, 1, TIMEOUT), Err(AccessError::Refused));
     assert_eq!(borrower.status().peers[0].open_calls, 0);
 }
 
 #[test]
 fn shm() {
-    on("shm");
+    check("shm");
 }
 
 #[test]
 fn tcp() {
-    on("tcp");
+    check("tcp");
 }

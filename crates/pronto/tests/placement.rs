@@ -1,4 +1,4 @@
-//! Where on its machine a node is: what is asked for is done, told, and done to nobody else.
+//! Placement of a node on its machine: it is applied as configured, reported, and affects no other thread.
 
 use core::time::Duration;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::path::Path;
 use pronto::topology::{Cpus, Wish, allowed};
 use pronto::{Config, Message, Node};
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a thread that runs a handler may run.
+/// Request for the CPUs on which the inline handler may run.
 #[derive(Debug, Message)]
 #[message(name = "test.where", reply = Here)]
 struct Where {}
 
-/// The same, asked of the pool.
+/// Request for the CPUs on which a handler on the pool may run.
 #[derive(Debug, Message)]
 #[message(name = "test.where_pooled", reply = Here)]
 struct WherePooled {}
@@ -27,7 +27,7 @@ struct Here {
 
 fn here() -> Here {
     let thread = std::thread::current().name().unwrap_or_default().to_owned();
-    Here { thread, cpus: allowed().expect("the kernel tells").to_string() }
+    Here { thread, cpus: allowed().expect("the kernel reports its CPUs").to_string() }
 }
 
 fn one_of(all: &Cpus) -> Cpus {
@@ -35,8 +35,8 @@ fn one_of(all: &Cpus) -> Cpus {
 }
 
 #[test]
-fn the_serving_thread_is_put_and_no_other() {
-    let all = allowed().expect("the kernel tells");
+fn only_the_serving_thread_is_bound() {
+    let all = allowed().expect("the kernel reports its CPUs");
     let one = one_of(&all);
     let server = Node::builder(1)
         .listen("tcp:127.0.0.1:0")
@@ -45,36 +45,37 @@ fn the_serving_thread_is_put_and_no_other() {
         .handle(|_, _: WherePooled| here())
         .serve_on(Wish::On(one.clone()))
         .start()
-        .expect("it starts");
+        .expect("the node starts");
     assert_eq!(server.status().placement.split(';').next(), Some(&*format!("on CPUs {one}, as configured")));
     let address = server.listening()[0].to_string();
-    let client = Node::builder(2).peer(1, &address).start().expect("it starts");
-    let peer = client.wait_for_peer(1, SOON).expect("they meet");
-    let inline = peer.call(&Where {}).expect("an answer");
+    let client = Node::builder(2).peer(1, &address).start().expect("the node starts");
+    let peer = client.wait_for_peer(1, TIMEOUT).expect("the nodes connect");
+    let inline = peer.call(&Where {}).expect("a reply");
     assert_eq!((&*inline.thread, inline.cpus), ("pronto-serve", one.to_string()));
-    // The serving thread starts the worker, which must not be bound by it.
-    let pooled = peer.call(&WherePooled {}).expect("an answer");
+    // The serving thread starts the worker, which must not inherit its affinity.
+    let pooled = peer.call(&WherePooled {}).expect("a reply");
     assert!(pooled.thread.starts_with("pronto-worker"), "{}", pooled.thread);
     assert_eq!(pooled.cpus, all.to_string());
-    assert_eq!(allowed(), Ok(all), "nor must who started the node");
+    assert_eq!(allowed(), Ok(all), "the thread that started the node must keep its affinity");
 }
 
 #[test]
-fn nothing_is_done_where_nothing_is_asked_for_and_where_there_is_one_node() {
-    let all = allowed().expect("the kernel tells");
+fn placement_does_nothing_if_off_or_with_a_single_numa_node() {
+    let all = allowed().expect("the kernel reports its CPUs");
     let placed = |wish| {
         let node =
             Node::builder(1).listen("tcp:127.0.0.1:0").handle_inline(|_, _: Where| here()).serve_on(wish);
-        let node = node.start().expect("it starts");
+        let node = node.start().expect("the node starts");
         let address = node.listening()[0].to_string();
-        let client = Node::builder(2).peer(1, &address).start().expect("it starts");
-        let answer = client.wait_for_peer(1, SOON).expect("they meet").call(&Where {}).expect("an answer");
-        assert_eq!(answer.cpus, all.to_string());
+        let client = Node::builder(2).peer(1, &address).start().expect("the node starts");
+        let reply =
+            client.wait_for_peer(1, TIMEOUT).expect("the nodes connect").call(&Where {}).expect("a reply");
+        assert_eq!(reply.cpus, all.to_string());
         node.status().placement
     };
     let off = placed(Wish::Off);
     assert!(off.starts_with("anywhere: as configured"), "{off}");
-    // The node is reached by the loopback interface, which is near everything.
+    // The node is reached through the loopback interface, which is near every CPU.
     let auto = placed(Wish::Auto);
     assert!(auto.starts_with("anywhere: "), "{auto}");
     let nodes = std::fs::read_dir(Path::new("/sys/devices/system/node")).map_or(0, |entries| {
@@ -88,19 +89,25 @@ fn nothing_is_done_where_nothing_is_asked_for_and_where_there_is_one_node() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_at_the_start() {
+fn an_invalid_placement_is_refused_at_the_start() {
     let start = |placement: &str| {
         let config = Config::parse(&format!("node = 1\n[placement]\n{placement}"));
-        let builder = || Node::from_config(config.as_ref().expect("it is well written")).expect("it is good");
-        let said = builder().start().expect_err("it cannot be").to_string();
-        assert_eq!(builder().check().expect_err("and is found before").to_string(), said);
-        said
+        let builder = || {
+            Node::from_config(config.as_ref().expect("the configuration parses"))
+                .expect("the configuration is valid")
+        };
+        let error = builder().start().expect_err("the placement is invalid").to_string();
+        assert_eq!(builder().check().expect_err("the check finds it too").to_string(), error);
+        error
     };
-    let here = allowed().expect("the kernel tells");
+    let here = allowed().expect("the kernel reports its CPUs");
     for far in ["8191", "0-8191"] {
-        let said = start(&format!("serving = \"{far}\""));
-        assert!(said.starts_with(&format!("placement.serving = \"{far}\": this process may not")), "{said}");
-        assert!(said.ends_with(&format!("name some of {here}")), "{said}");
+        let error = start(&format!("serving = \"{far}\""));
+        assert!(
+            error.starts_with(&format!("placement.serving = \"{far}\": this process may not")),
+            "{error}"
+        );
+        assert!(error.ends_with(&format!("name some of {here}")), "{error}");
     }
     assert!(start("serving = \"auto\"\ndevice = \"none0\"").contains("no network interface or RDMA device"));
 }

@@ -1,4 +1,4 @@
-//! The flight recorder: what threads do is there when it is asked for, also from another node.
+//! The flight recorder: it records what threads do, and can be read locally and from another node.
 
 use core::time::Duration;
 
@@ -19,40 +19,40 @@ struct Ask {
 #[message(name = "recorder.wait", reply = Answer)]
 struct AskPatiently {}
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-fn said(notes: &[NoteReport], text: &str) -> bool {
+fn contains_note(notes: &[NoteReport], text: &str) -> bool {
     notes.iter().any(|note| note.text.contains(text))
 }
 
 #[test]
-fn calls_handlers_and_their_ends_are_noted() {
-    // Never answered while the test lasts.
+fn calls_handlers_and_their_ends_are_recorded() {
+    // The handler does not reply while the test lasts.
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
     let address = format!("shm:@pronto-test-recorder-{}", std::process::id());
     let server = Node::builder(701)
         .listen(&address)
         .handle_inline(|_, ask: Ask| {
-            assert!(!ask.breaks, "asked to break");
+            assert!(!ask.breaks, "panic requested by the test");
             Answer {}
         })
         .handle(move |_: &Context<'_>, _: AskPatiently| {
-            let _closed = held.lock().expect("one handler").recv_timeout(PATIENCE);
+            let _closed = held.lock().expect("one handler").recv_timeout(TIMEOUT);
             Answer {}
         })
         .start()
         .expect("the server starts");
     let client = Node::builder(702).peer(701, &address).start().expect("the client starts");
-    let peer = client.wait_for_peer(701, PATIENCE).expect("they meet");
-    peer.call(&Ask { breaks: false }).expect("it is answered");
-    assert!(peer.call(&Ask { breaks: true }).is_err(), "its handler panics");
+    let peer = client.wait_for_peer(701, TIMEOUT).expect("the nodes connect");
+    peer.call(&Ask { breaks: false }).expect("a reply");
+    assert!(peer.call(&Ask { breaks: true }).is_err(), "the handler panics");
     let late = peer.call_within(&AskPatiently {}, Duration::from_millis(50));
     assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
     drop(hold);
 
-    // Both nodes are in this process, whose threads are asked over the link.
-    let report = recent_of(&peer, 4096).expect("it answers");
+    // Both nodes are in this process, so the reply contains the notes of both.
+    let report = recent_of(&peer, 4096).expect("a reply");
     let called = |note: &NoteReport| note.text.starts_with("called, peer 701");
     assert!(report.notes.iter().filter(|note| called(note)).count() >= 3, "{:?}", report.notes);
     for text in [
@@ -64,11 +64,11 @@ fn calls_handlers_and_their_ends_are_noted() {
         ": deadline",
         "sleeps",
     ] {
-        assert!(said(&report.notes, text), "no `{text}` in {:?}", report.notes);
+        assert!(contains_note(&report.notes, text), "no `{text}` in {:?}", report.notes);
     }
     let times: Vec<u64> = report.notes.iter().map(|note| note.time_us).collect();
     assert!(times.is_sorted() && times.last() > Some(&0), "{times:?}");
-    assert!(said(&recent(4096), "called, peer 701"), "and here without asking anybody");
+    assert!(contains_note(&recent(4096), "called, peer 701"), "the local recorder has the notes too");
     assert_eq!(recent(2).len(), 2);
     drop(server);
 }
@@ -82,9 +82,9 @@ struct Poke {}
 struct PokePooled {}
 
 #[test]
-fn what_comes_after_a_sleep_has_a_time_after_it() {
+fn notes_after_a_sleep_have_times_after_it() {
     const PAUSE: Duration = Duration::from_millis(100);
-    // Each node has a clock of its own, from its start on: their notes are told apart by the caller.
+    // Each node's clock begins at its start, so the notes of the two runs are distinguished by the caller.
     for (caller, listen) in [(704, "shm:@pronto-test-recorder-pause"), (705, "tcp:127.0.0.1:0")] {
         let server = Node::builder(703)
             .wait(WaitPolicy::Block)
@@ -94,21 +94,29 @@ fn what_comes_after_a_sleep_has_a_time_after_it() {
             .start()
             .expect("the server starts");
         let address = server.listening()[0].to_string();
-        let client =
-            Node::builder(caller).wait(WaitPolicy::Block).peer(703, &address).start().expect("it starts");
-        let peer = client.wait_for_peer(703, PATIENCE).expect("they meet");
+        let client = Node::builder(caller)
+            .wait(WaitPolicy::Block)
+            .peer(703, &address)
+            .start()
+            .expect("the node starts");
+        let peer = client.wait_for_peer(703, TIMEOUT).expect("the nodes connect");
         let (_hold, never) = std::sync::mpsc::channel::<()>();
         let handled = |call: &dyn Fn() -> Result<Answer, CallError>| {
-            call().expect("it is answered");
+            call().expect("a reply");
             let of_handler = |note: &NoteReport| note.text.starts_with(&format!("handles, peer {caller},"));
-            recent(4096).iter().filter(|note| of_handler(note)).map(|note| note.time_us).max().expect("noted")
+            recent(4096)
+                .iter()
+                .filter(|note| of_handler(note))
+                .map(|note| note.time_us)
+                .max()
+                .expect("the handler was recorded")
         };
         let calls: [&dyn Fn() -> _; 2] = [&|| peer.call(&Poke {}), &|| peer.call(&PokePooled {})];
         for call in calls {
             let before = handled(call);
-            assert!(never.recv_timeout(PAUSE).is_err(), "nobody sends");
+            assert!(never.recv_timeout(PAUSE).is_err(), "no message is sent on this channel");
             let after = handled(call);
-            let pause = u64::try_from(PAUSE.as_micros()).expect("it is short");
+            let pause = u64::try_from(PAUSE.as_micros()).expect("the pause is short");
             assert!(after - before > pause / 2, "{before} and {after}, over {listen}");
         }
     }

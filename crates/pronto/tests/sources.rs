@@ -1,4 +1,4 @@
-//! A program's own sources beside its peers, and who polls them.
+//! A program's own sources next to its peers, under every engine.
 
 use core::time::Duration;
 use std::os::fd::OwnedFd;
@@ -22,18 +22,18 @@ struct Ask {
     number: u64,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-#[expect(clippy::disallowed_methods, reason = "waits are bounded")]
+#[expect(clippy::disallowed_methods, reason = "the wait is bounded")]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "timed out waiting until {what}");
         std::thread::yield_now();
     }
 }
 
-/// Datagrams, each of which is an event.
+/// Source of datagrams, each of which is an event.
 struct Datagrams(UnixDatagram, Arc<AtomicUsize>);
 
 impl Source for Datagrams {
@@ -47,7 +47,7 @@ impl Source for Datagrams {
     }
 }
 
-/// A word in memory.
+/// Source that observes a word in memory.
 struct Word(Arc<AtomicUsize>, Arc<AtomicUsize>);
 
 impl Source for Word {
@@ -61,7 +61,7 @@ struct Panics;
 
 impl Source for Panics {
     fn poll(&mut self) -> usize {
-        panic!("not mine")
+        panic!("requested by the test")
     }
 }
 
@@ -77,12 +77,12 @@ fn server(name: &str, policy: WaitPolicy, engine: Engine) -> (Node, String) {
 
 fn client(address: &str) -> (Node, Peer) {
     let node = Node::builder(2).wait(WaitPolicy::Block).peer(1, address).start().expect("a node");
-    let peer = node.wait_for_peer(1, PATIENCE).expect("it is there");
+    let peer = node.wait_for_peer(1, TIMEOUT).expect("the peer connects");
     (node, peer)
 }
 
 #[test]
-fn a_programs_sources_are_polled_beside_its_peers() {
+fn a_programs_sources_are_polled_together_with_its_peers() {
     for (name, policy) in
         [("block", WaitPolicy::Block), ("spin", WaitPolicy::Spin), ("both", WaitPolicy::Adaptive)]
     {
@@ -90,9 +90,10 @@ fn a_programs_sources_are_polled_beside_its_peers() {
         let (_client, peer) = client(&address);
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let (heard, sent, seen): (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
+        let (received, sent, seen): (Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>) =
+            Default::default();
         let socket = Spec::readable("datagrams", OwnedFd::from(theirs.try_clone().unwrap()));
-        let _datagrams = server.manager().register(socket, Datagrams(theirs, Arc::clone(&heard))).unwrap();
+        let _datagrams = server.manager().register(socket, Datagrams(theirs, Arc::clone(&received))).unwrap();
         let word = Word(Arc::clone(&sent), Arc::clone(&seen));
         let word = server.manager().register(Spec::memory("word", Sleep::Notified), word).unwrap();
         let _panics = server.manager().register(Spec::memory("bad", Sleep::Notified), Panics).unwrap();
@@ -101,9 +102,9 @@ fn a_programs_sources_are_polled_beside_its_peers() {
             sent.store(number, Ordering::Release);
             word.notifier().notify();
             let asked = Ask { number: number as u64 };
-            assert_eq!(peer.call(&asked).expect("an answer").number, asked.number);
-            eventually("all are served", || {
-                heard.load(Ordering::Acquire) == number && seen.load(Ordering::Acquire) == number
+            assert_eq!(peer.call(&asked).expect("a reply").number, asked.number);
+            eventually("both sources were polled", || {
+                received.load(Ordering::Acquire) == number && seen.load(Ordering::Acquire) == number
             });
         }
         let counters = server.manager().counters();
@@ -117,51 +118,51 @@ fn a_timer_serves_for_a_program_that_computes() {
     let (_server, address) = server("timer", WaitPolicy::Adaptive, Engine::Timer(Nanos::from_millis(2)));
     let (_client, peer) = client(&address);
     for number in 0..20 {
-        assert_eq!(peer.call(&Ask { number }).expect("an answer").number, number);
+        assert_eq!(peer.call(&Ask { number }).expect("a reply").number, number);
     }
 }
 
 #[test]
-fn without_an_engine_a_node_serves_where_its_program_says_so() {
+fn without_an_engine_a_node_serves_only_when_its_program_calls_progress() {
     let (server, address) = server("none", WaitPolicy::Adaptive, Engine::None);
     let (_client, peer) = client(&address);
-    // What comes before a link is there is taken in with it.
-    server.wait_for_peer(2, PATIENCE).expect("it is there");
-    let pending = peer.start(&Ask { number: 5 }).expect("room");
+    // Messages that arrive before the link is established are processed together with it.
+    server.wait_for_peer(2, TIMEOUT).expect("the peer connects");
+    let pending = peer.start(&Ask { number: 5 }).expect("a call slot is free");
     let mut pending = Some(pending);
-    // Whatever this waits for, it is not the handler. On a busy machine each takes as long as others run, and nobody looks for the peers'
-    // signs of life meanwhile.
+    // These yields must not run the handler. Their number is small, because on a busy machine each takes long, and no thread checks the
+    // peers' liveness meanwhile.
     for _ in 0..50 {
         std::thread::yield_now();
     }
-    assert!(pending.as_mut().unwrap().poll().is_none(), "nobody has taken it in");
-    let answered = std::thread::scope(|scope| {
+    assert!(pending.as_mut().unwrap().poll().is_none(), "no thread may have processed the request");
+    let reply = std::thread::scope(|scope| {
         let waits = scope.spawn(|| pending.take().unwrap().wait());
         while !waits.is_finished() {
             server.progress();
         }
         waits.join().unwrap()
     });
-    assert_eq!(answered.expect("an answer").number, 5);
+    assert_eq!(reply.expect("a reply").number, 5);
 }
 
 #[test]
-fn a_call_that_never_returns_keeps_no_peer_waiting_and_no_node_from_its_end() {
+fn a_tasklet_that_never_returns_blocks_neither_peers_nor_shutdown() {
     for engine in [Engine::Idle, Engine::Timer(Nanos::from_millis(2))] {
         let (server, address) = server("stuck", WaitPolicy::Adaptive, engine);
         let (_client, peer) = client(&address);
         let kind = server.manager().kind("stuck", &[Trigger::Idle, Trigger::Timer]).unwrap();
-        let (tell, told) = std::sync::mpsc::channel::<()>();
-        let (told, manager) = (std::sync::Mutex::new(told), server.manager().clone());
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (released, manager) = (std::sync::Mutex::new(released), server.manager().clone());
         let tasklet = kind.tasklet(Place::Anywhere, move || {
-            let told = told.lock().expect("no holder panics");
-            // The test ends it when the node has gone.
-            let _over = manager.may_block(|| told.recv());
+            let released = released.lock().expect("no holder panics");
+            // The test ends the tasklet after the node has ended.
+            let _over = manager.may_block(|| released.recv());
         });
         tasklet.schedule();
-        eventually("a spare has taken over", || server.manager().counters().relieved == 1);
+        eventually("the spare thread has taken over", || server.manager().counters().relieved == 1);
         for number in 0..100 {
-            assert_eq!(peer.call(&Ask { number }).expect("an answer").number, number);
+            assert_eq!(peer.call(&Ask { number }).expect("a reply").number, number);
         }
         let is_down = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -171,6 +172,6 @@ fn a_call_that_never_returns_keeps_no_peer_waiting_and_no_node_from_its_end() {
             });
             eventually("the node ends", || is_down.load(Ordering::Acquire) == 1);
         });
-        drop(tell);
+        drop(release);
     }
 }

@@ -1,14 +1,14 @@
-//! While both sides poll, neither a call over shared memory nor a one-way message that waits for room makes a system call: the kernel
-//! kills a process of which one thread does.
+//! While both sides poll, neither a call over shared memory nor a one-way message that waits for room makes a system call. The kernel
+//! kills a process that does.
 //!
-//! Each story is a process of its own, this program started again: two nodes in it meet and warm up, then every thread that
-//! takes part in calls puts itself under a filter that forbids all system calls. That is exact, and asks nothing of time: what
-//! a thread does per tick is forbidden as well. One is left: `sched_yield`. A thread that has found another one at its peer for 20 us, as where
-//! that one was taken off the processor that they share, gives it away for a moment; here two processors may have three threads that poll.
+//! Each scenario runs in a process of its own, for which this program is started again. Two nodes in it connect and warm up. Then
+//! every thread that takes part in calls installs a filter that forbids system calls. The check is exact and independent of timing: it
+//! also covers the work of a tick. The filter permits `sched_yield`. A thread that finds another one at its peer for 20 us, for example
+//! because that thread was preempted on the same CPU, yields; here three polling threads may share two CPUs.
 //!
-//! Both nodes spin, and not only the caller: a node whose own thread sleeps arms its channels when it goes back to sleep between
-//! two calls, and the next answer wakes it.
-#![expect(unsafe_code, reason = "asking the kernel for a filter")]
+//! Both nodes spin, not only the caller: a node whose own thread sleeps arms its channels when it goes back to sleep between two calls,
+//! and the next reply wakes it.
+#![expect(unsafe_code, reason = "installing a seccomp filter")]
 
 use core::time::Duration;
 use std::os::unix::process::ExitStatusExt;
@@ -29,71 +29,71 @@ struct Ask {
     bytes: [u8; 32],
 }
 
-/// Sent faster than it is handled.
+/// A notification, sent faster than it is handled.
 #[derive(Message, Clone, Debug)]
 #[message(name = "system_calls.tell")]
 struct Tell {
     number: u64,
 }
 
-/// The handler tells the sender more at once than there are places for, while its thread is at that peer.
+/// A request whose handler sends more notifications back than there are slots for, while the caller's thread uses the peer.
 #[derive(Message, Clone, Debug)]
-#[message(name = "system_calls.crowd", reply = Told)]
+#[message(name = "system_calls.crowd", reply = CrowdReply)]
 struct Crowd {}
 
-/// How many of them were taken.
+/// Number of notifications that were sent.
 #[derive(Message, Clone, Debug, PartialEq)]
 #[message(name = "system_calls.told")]
-struct Told {
+struct CrowdReply {
     taken: u64,
 }
 
-/// The thread that runs the inline handler is to make no system call after this one.
+/// A request after which the thread that runs the inline handler must not make a system call.
 #[derive(Message, Clone, Debug)]
 #[message(name = "system_calls.forbid", reply = ())]
 struct Forbid {}
 
 const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
-const PATIENCE: Duration = Duration::from_secs(20);
-/// More than the few messages that a peer has a place for from the start while another thread is at it. The places for more
-/// are made once, by the first that needs one; a thread that is taken off its processor at a bad moment makes others need them.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Notifications of a [`Crowd`]: more than the few for which a peer initially has slots while another thread uses it. Further slots are
+/// allocated once, when first needed; a preempted thread may make others need them.
 const CROWD: u64 = 32;
 const WARM_UP: u64 = 500;
-/// Under the filter. Longer than several ticks of a node, however quick the machine.
+/// Calls under the filter, and their minimum duration, which is several ticks of a node however fast the machine is.
 const CALLS: u64 = 1_000;
 const TIME: Duration = Duration::from_millis(100);
-/// One way, many windows full.
+/// Notifications under the filter: many windows.
 const NOTES: u64 = 20_000;
 
 const ROLE: &str = "PRONTO_SYSTEM_CALLS_ROLE";
 
-/// How the process of a role ends.
-fn ended(role: &str) -> ExitStatus {
+/// Runs a process in `role` and returns its exit status.
+fn exit_of(role: &str) -> ExitStatus {
     let program = std::env::current_exe().expect("procfs is mounted");
-    let arguments = ["--exact", "in_its_role", "--nocapture", "--test-threads=1"];
+    let arguments = ["--exact", "run_role", "--nocapture", "--test-threads=1"];
     Command::new(program).args(arguments).env(ROLE, role).stdout(Stdio::null()).status().expect("a process")
 }
 
 #[test]
 fn two_nodes_that_spin_make_no_system_call() {
-    let ended = ended("all-spin");
-    assert!(ended.success(), "{ended}");
+    let status = exit_of("all-spin");
+    assert!(status.success(), "{status}");
 }
 
 #[test]
-fn a_caller_that_sleeps_is_killed_so_the_filter_works() {
-    assert_eq!(ended("caller-sleeps").signal(), Some(libc::SIGSYS));
+fn a_caller_that_sleeps_is_killed_by_the_filter() {
+    assert_eq!(exit_of("caller-sleeps").signal(), Some(libc::SIGSYS));
 }
 
 #[test]
-fn a_server_that_sleeps_is_killed_so_the_filter_works_there_too() {
-    assert_eq!(ended("server-sleeps").signal(), Some(libc::SIGSYS));
+fn a_server_that_sleeps_is_killed_by_the_filter() {
+    assert_eq!(exit_of("server-sleeps").signal(), Some(libc::SIGSYS));
 }
 
-/// Nothing, but in a process that was started for a role.
+/// Runs a scenario in a process that was started for one; does nothing otherwise.
 #[test]
-fn in_its_role() {
+fn run_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     use WaitPolicy::{Block, Spin};
     let (server, client, caller) = match role.as_str() {
@@ -106,16 +106,16 @@ fn in_its_role() {
     let server = node(SERVER, server).listen(&address).start().expect("a node");
     let spins = client == Spin;
     let client = node(CLIENT, client).peer(SERVER, &address).start().expect("a node");
-    let peer = client.wait_for_peer(SERVER, PATIENCE).expect("the nodes meet").waiting(caller);
-    let back = server.wait_for_peer(CLIENT, PATIENCE).expect("the nodes meet").waiting(caller);
+    let peer = client.wait_for_peer(SERVER, TIMEOUT).expect("the nodes connect").waiting(caller);
+    let back = server.wait_for_peer(CLIENT, TIMEOUT).expect("the nodes connect").waiting(caller);
     (0..WARM_UP).for_each(|number| call(&peer, number));
-    assert_eq!(peer.call_within(&Crowd {}, PATIENCE), Ok(Told { taken: CROWD }));
+    assert_eq!(peer.call_within(&Crowd {}, TIMEOUT), Ok(CrowdReply { taken: CROWD }));
     if spins {
-        assert_eq!(back.call_within(&Crowd {}, PATIENCE), Ok(Told { taken: CROWD }));
+        assert_eq!(back.call_within(&Crowd {}, TIMEOUT), Ok(CrowdReply { taken: CROWD }));
         (0..WARM_UP).for_each(|number| call(&back, number));
-        back.call_within(&Forbid {}, PATIENCE).expect("the serving thread lives");
+        back.call_within(&Forbid {}, TIMEOUT).expect("the serving thread is alive");
     }
-    peer.call_within(&Forbid {}, PATIENCE).expect("the serving thread lives");
+    peer.call_within(&Forbid {}, TIMEOUT).expect("the serving thread is alive");
     forbid_system_calls();
     let started = now();
     let mut number = 0;
@@ -124,9 +124,9 @@ fn in_its_role() {
         number += 1;
     }
     (0..NOTES)
-        .for_each(|number| peer.notify_within(&Tell { number }, PATIENCE).expect("there is room in time"));
-    // Nothing may be dropped any more: unmapping would be a system call.
-    leave()
+        .for_each(|number| peer.notify_within(&Tell { number }, TIMEOUT).expect("there is room in time"));
+    // The process must exit without dropping anything, because unmapping would be a system call.
+    exit_process()
 }
 
 fn serving(builder: Builder) -> Builder {
@@ -137,30 +137,30 @@ fn serving(builder: Builder) -> Builder {
         })
         .handle_inline(|context, _: Crowd| {
             let taken = (0..CROWD).filter(|&number| context.try_notify(&Tell { number }).is_ok()).count();
-            Told { taken: taken as u64 }
+            CrowdReply { taken: taken as u64 }
         })
         .handle_inline(|_, _: Forbid| forbid_system_calls())
 }
 
 fn call(peer: &Peer, number: u64) {
     let bytes = core::array::from_fn(|at| number.to_le_bytes()[at % 8]);
-    let echo = peer.call_within(&Ask { bytes }, PATIENCE).expect("the other node lives");
+    let echo = peer.call_within(&Ask { bytes }, TIMEOUT).expect("the other node is alive");
     assert_eq!(echo.bytes, bytes);
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test is an edge")]
+#[expect(clippy::disallowed_methods, reason = "a test may read the clock")]
 fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Ends the process by the one system call that is left, with nothing before it.
-fn leave() {
-    // SAFETY: takes no pointer, and does not come back.
+/// Ends the process with the one permitted system call, and no other before it.
+fn exit_process() {
+    // SAFETY: the call takes no pointer, and does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, 0) };
 }
 
-/// From now on the kernel kills this process when the calling thread makes a system call, but to end the process, to give way or to read
-/// a clock: where the kernel maps its clock into processes, reading it is none.
+/// Makes the kernel kill this process if the calling thread makes a system call other than to end the process, to yield or to read a
+/// clock. If the kernel maps its clock into processes, reading the clock is no system call.
 fn forbid_system_calls() {
     const NUMBER: u32 = 0; // offset in struct seccomp_data
     let code = |code: u32| u16::try_from(code).expect("16 bits");
@@ -178,7 +178,7 @@ fn forbid_system_calls() {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
     ];
     let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
-    // SAFETY: takes no pointer; allows this thread less than before.
+    // SAFETY: the call takes no pointer, and only reduces the thread's privileges.
     let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(bound, 0);
     // SAFETY: the program and its six instructions outlive the call, which copies them.

@@ -1,4 +1,4 @@
-//! Messages to one peer share doorbells where their sender says so, and may be told not to.
+//! Batched messages to one peer share doorbells, unless the configuration disables this.
 
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,23 +17,23 @@ struct Ask {
     number: u32,
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const CALLS: u32 = 32;
 
-/// What answers wait for, so that nothing that arrives makes a turn ring for what is held back.
+/// Gate before all replies. While it is closed, no arriving message makes an engine turn ring for held messages.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
     fn set(&self, closed: bool) {
-        *self.0.0.lock().expect("nobody panics with it") = closed;
+        *self.0.0.lock().expect("no holder panics") = closed;
         self.0.1.notify_all();
     }
 
     fn pass(&self) {
-        let closed = self.0.0.lock().expect("nobody panics with it");
+        let closed = self.0.0.lock().expect("no holder panics");
         let (_open, _) =
-            self.0.1.wait_timeout_while(closed, PATIENCE, |closed| *closed).expect("nobody panics with it");
+            self.0.1.wait_timeout_while(closed, TIMEOUT, |closed| *closed).expect("no holder panics");
     }
 }
 
@@ -41,7 +41,7 @@ fn pair(name: &str, doorbells: Doorbells) -> (Node, Node, Peer, Gate) {
     let limits = Limits { doorbells, ..Limits::default() };
     let gate = Gate::default();
     let passed = gate.clone();
-    // One that polls would post what senders leave, and ring for it.
+    // A polling server would post what senders leave, and ring for it.
     let server =
         Node::builder(711).wait(WaitPolicy::Block).listen(name).limits(limits).handle(move |_, ask: Ask| {
             passed.pass();
@@ -55,12 +55,12 @@ fn pair(name: &str, doorbells: Doorbells) -> (Node, Node, Peer, Gate) {
         .limits(limits)
         .start()
         .expect("the client starts");
-    let peer = client.wait_for_peer(711, PATIENCE).expect("they meet");
-    assert_eq!(peer.call(&Ask { number: 1 }).expect("it is answered").number, 1);
+    let peer = client.wait_for_peer(711, TIMEOUT).expect("the nodes connect");
+    assert_eq!(peer.call(&Ask { number: 1 }).expect("a reply").number, 1);
     (server, client, peer, gate)
 }
 
-/// Doorbells that are rung while so many calls are started, and until they are answered.
+/// Returns the numbers of doorbells rung while `CALLS` calls are started, and until all replies have arrived.
 fn rung(peer: &Peer, gate: &Gate) -> (u64, u64) {
     gate.set(true);
     let doorbells = || peer.session().stats().doorbells.count();
@@ -73,53 +73,53 @@ fn rung(peer: &Peer, gate: &Gate) -> (u64, u64) {
     let rung = doorbells() - before;
     gate.set(false);
     for (number, call) in (0..).zip(pending) {
-        assert_eq!(call.wait().expect("it is answered"), Answer { number });
+        assert_eq!(call.wait().expect("a reply"), Answer { number });
     }
     assert!(while_held <= rung);
     (rung, doorbells() - before)
 }
 
 #[test]
-fn calls_started_together_share_a_doorbell() {
+fn batched_calls_share_a_doorbell() {
     for name in ["shm:@pronto-test-together", "tcp:127.0.0.1:0"] {
         let (_server, _client, peer, gate) = pair(name, Doorbells::Shared);
-        // The serving thread may ring in between all the same, when it keeps time.
+        // The serving thread may also ring in between, in its tick.
         let (started, _) = rung(&peer, &gate);
         assert!(started < u64::from(CALLS) / 2, "{name}: {started}");
-        // Whoever starts calls and holds nothing back may find the engine in the serving thread's hands, which rings once for all that
-        // was left to it. One that is answered before the next has a doorbell to itself.
+        // Without a batch, a caller may still find the engine held by the serving thread, which then rings once for several messages.
+        // A call whose reply arrives before the next call starts has a doorbell of its own.
         let doorbells = || peer.session().stats().doorbells.count();
         let before = doorbells();
         for number in 0..CALLS {
-            assert_eq!(peer.call(&Ask { number }).expect("it is answered").number, number);
+            assert_eq!(peer.call(&Ask { number }).expect("a reply").number, number);
         }
         assert!(doorbells() - before >= u64::from(CALLS), "{name}: {}", doorbells() - before);
     }
 }
 
 #[test]
-fn a_wait_lets_what_was_held_back_leave() {
+fn a_wait_flushes_the_batch_that_contains_its_call() {
     let (_server, _client, peer, _gate) = pair("tcp:127.0.0.1:0", Doorbells::Shared);
     let together = peer.together();
     let first = peer.start(&Ask { number: 5 }).expect("there is room");
-    assert_eq!(first.wait().expect("it is answered").number, 5);
-    assert_eq!(peer.call(&Ask { number: 6 }).expect("it is answered").number, 6);
+    assert_eq!(first.wait().expect("a reply").number, 5);
+    assert_eq!(peer.call(&Ask { number: 6 }).expect("a reply").number, 6);
     drop(together);
 }
 
 #[test]
-fn a_wait_for_what_was_answered_already_rings_for_nothing() {
+fn a_wait_for_an_available_reply_rings_no_doorbell() {
     for name in ["shm:@pronto-test-together-answered", "tcp:127.0.0.1:0"] {
         let (_server, _client, peer, _gate) = pair(name, Doorbells::Shared);
         let stats = peer.session().stats();
-        // A serving thread that keeps time may ring in between.
-        let rings_for_nothing = |number| {
+        // The serving thread may ring in between, in its tick.
+        let rings_no_doorbell = |number| {
             let together = peer.together();
             let before = stats.messages_received.count();
             let first = peer.start(&Ask { number }).expect("there is room");
             let second = peer.start(&Ask { number }).expect("there is room");
-            assert_eq!(first.wait().expect("it is answered").number, number);
-            // One that is still on its way is another round's.
+            assert_eq!(first.wait().expect("a reply").number, number);
+            // If the second reply is still in flight, another round decides.
             for _ in 0..100_000 {
                 if stats.messages_received.count() >= before + 2 {
                     break;
@@ -128,18 +128,18 @@ fn a_wait_for_what_was_answered_already_rings_for_nothing() {
             }
             let held = peer.start(&Ask { number }).expect("there is room");
             let before = stats.doorbells.count();
-            assert_eq!(second.wait().expect("it is answered").number, number);
+            assert_eq!(second.wait().expect("a reply").number, number);
             let rung = stats.doorbells.count() - before;
             drop(together);
-            assert_eq!(held.wait().expect("it is answered").number, number);
+            assert_eq!(held.wait().expect("a reply").number, number);
             rung == 0
         };
-        assert!((0..50).any(rings_for_nothing), "{name}");
+        assert!((0..50).any(rings_no_doorbell), "{name}");
     }
 }
 
 #[test]
-fn it_can_be_switched_off() {
+fn sharing_doorbells_can_be_disabled() {
     let (_server, _client, peer, gate) = pair("tcp:127.0.0.1:0", Doorbells::PerMessage);
     let (_, answered) = rung(&peer, &gate);
     assert!(answered >= u64::from(CALLS), "{answered}");

@@ -1,4 +1,4 @@
-//! The scheduling class: raised and given back, and nobody else's decision is overwritten.
+//! The scheduling class: the module raises and restores it, and overwrites no class that another caller has set.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -9,21 +9,21 @@ use pronto_expedite::{Counts, Device, Flag};
 use crate::machine::{Module, Numbered, receive, until};
 use crate::waiting::{GENEROUS, is_settled, write};
 
-/// How often something is tried that depends on a boost not being over yet.
+/// Number of tries for an observation that succeeds only while a boost lasts.
 const TRIES: u64 = 100;
 
-/// The longest boost that can be had, with budgets that are never spent.
+/// Returns module parameters with the longest possible boost, and budgets that are never spent.
 fn long_boosts() -> Vec<&'static str> {
     [GENEROUS, &["slice_us=5000"]].concat()
 }
 
-/// The class of a thread, with the mark that its children do not inherit it.
+/// Returns the class of a thread, including the flag that its children do not inherit it.
 fn class(tid: i32) -> i32 {
-    // SAFETY: it takes a number.
+    // SAFETY: the call takes a number only.
     unsafe { libc::sched_getscheduler(tid) }
 }
 
-/// A boosted thread has this class.
+/// Class of a boosted thread.
 const BOOSTED: i32 = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
 
 fn set_class(tid: i32, class: i32, priority: i32) {
@@ -33,16 +33,16 @@ fn set_class(tid: i32, class: i32, priority: i32) {
 }
 
 fn nice(tid: i32) -> i32 {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, tid.cast_unsigned()) }
 }
 
 fn set_nice(tid: i32, nice: i32) {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.cast_unsigned(), nice) }, 0);
 }
 
-/// A thread that waits on a flagged socket again and again, does something after each message, and tells what came of it.
+/// A thread that repeatedly waits on a flagged socket, runs `work` after each message, and sends the result.
 struct Handler<T> {
     device: Device,
     thread: Numbered<()>,
@@ -55,17 +55,17 @@ impl<T: Send + 'static> Handler<T> {
         let device = Device::open().unwrap();
         let (receiver, sender) = UnixStream::pair().unwrap();
         device.flag(&receiver, Flag::default()).unwrap();
-        let (tell, results): (Sender<T>, _) = channel();
+        let (into_results, results): (Sender<T>, _) = channel();
         let thread = Numbered::spawn(move || {
             let mut bytes = [0; 8];
             while let Ok(1..) = nix::unistd::read(&receiver, &mut bytes) {
-                tell.send(work()).unwrap();
+                into_results.send(work()).unwrap();
             }
         });
         Self { device, thread, sender: sender.into(), results }
     }
 
-    /// Sends a message to the thread, once it waits and its last boost has ended.
+    /// Sends a message to the thread when it waits and its last boost has ended. Returns the result of its work.
     fn message(&self) -> T {
         self.until_settled();
         self.thread.until_it_sleeps();
@@ -80,10 +80,10 @@ impl<T: Send + 'static> Handler<T> {
         self.device.query(self.thread.tid).ok()
     }
 
-    /// Sends messages until the answer is `wanted`.
+    /// Sends messages until the result is `wanted`.
     fn message_until(&self, what: &str, wanted: impl Fn(&T) -> bool) {
         let seen = (0..TRIES).any(|_| wanted(&self.message()));
-        assert!(seen, "{what} was not seen in {TRIES} tries: {:?}", self.until_settled());
+        assert!(seen, "{TRIES} tries without {what}: {:?}", self.until_settled());
     }
 
     fn end(self) {
@@ -94,7 +94,7 @@ impl<T: Send + 'static> Handler<T> {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_boosted_thread_is_real_time_and_then_what_it_was() {
+fn a_boosted_thread_is_real_time_and_gets_its_class_back() {
     let _module = Module::load(&long_boosts());
     let handler = Handler::start(|| class(0));
     set_class(handler.thread.tid, libc::SCHED_BATCH, 0);
@@ -108,7 +108,7 @@ fn a_boosted_thread_is_real_time_and_then_what_it_was() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_that_is_real_time_by_itself_is_left_alone() {
+fn the_class_of_a_real_time_thread_is_unchanged() {
     let _module = Module::load(GENEROUS);
     let handler = Handler::start(|| ());
     set_class(handler.thread.tid, libc::SCHED_FIFO, 10);
@@ -123,7 +123,7 @@ fn a_thread_that_is_real_time_by_itself_is_left_alone() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_class_that_is_set_meanwhile_stays() {
+fn a_class_set_during_a_boost_stays() {
     let _module = Module::load(&long_boosts());
     let handler = Handler::start(|| {
         if class(0) == BOOSTED {
@@ -138,14 +138,14 @@ fn a_class_that_is_set_meanwhile_stays() {
         set_class(handler.thread.tid, libc::SCHED_OTHER, 0);
     }
     let counts = handler.until_settled().unwrap();
-    assert!(counts.replaced > 0, "no boost was still going on: {counts:?}");
+    assert!(counts.replaced > 0, "no class was set during a boost: {counts:?}");
     assert_eq!(class(handler.thread.tid), libc::SCHED_BATCH);
     handler.end();
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_nice_value_that_is_set_meanwhile_stays() {
+fn a_nice_value_set_during_a_boost_stays() {
     let _module = Module::load(&long_boosts());
     let handler = Handler::start(|| {
         let is_boosted = class(0) == BOOSTED;
@@ -169,7 +169,7 @@ fn the_children_of_a_boosted_thread_are_not_boosted() {
         let child = std::thread::spawn(|| class(0)).join().unwrap();
         (before, child)
     });
-    handler.message_until("a child born during a boost", |(before, child)| {
+    handler.message_until("a child started during a boost", |(before, child)| {
         assert_eq!(*child, libc::SCHED_OTHER);
         *before == BOOSTED
     });

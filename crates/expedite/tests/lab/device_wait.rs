@@ -1,4 +1,4 @@
-//! Waiting through the device: as any other wait, and nothing is held open by it.
+//! Waiting through the device: it works like any other wait, and holds no file open.
 
 use core::time::Duration;
 use std::net::{TcpListener, TcpStream};
@@ -15,9 +15,9 @@ use nix::unistd::{ForkResult, fork};
 use pronto_expedite::{Device, Flag, Refused, Unwoken};
 
 use crate::machine::{Module, Numbered, now, until};
-use crate::waiting::{GENEROUS, ROUNDS, check, counted, ends, read, told, write};
+use crate::waiting::{GENEROUS, ROUNDS, check, counted, counter, ends, read, write};
 
-/// Threads that wait at one place.
+/// Threads that wait on one descriptor.
 const CROWD: usize = 3;
 
 fn unix() -> (OwnedFd, OwnedFd) {
@@ -31,27 +31,27 @@ fn flagged(what: &OwnedFd) -> Arc<Device> {
     Arc::new(device)
 }
 
-/// The system call that a process or thread is in, as /proc has it, its number first; that of ioctl is 16.
+/// Returns the system call of a process or thread from /proc, beginning with its number; that of ioctl is 16.
 fn system_call(of: i32) -> String {
     std::fs::read_to_string(format!("/proc/{of}/syscall")).unwrap()
 }
 
-/// A thread that waits there for ever, asleep.
+/// Starts a thread that waits on descriptor `number` without a limit, and returns when it sleeps.
 fn waiter(device: &Arc<Device>, number: i32) -> Numbered<Result<(), Unwoken>> {
     let device = Arc::clone(device);
     let waiter = Numbered::spawn(move || {
-        // SAFETY: the descriptor is open when the wait begins; after that it is not looked at.
+        // SAFETY: the descriptor is open when the wait begins, and is not used later.
         let end = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
         device.wait(end, None)
     });
-    until("the thread asks the device", || system_call(waiter.tid).starts_with("16 "));
+    until("the thread waits through the device", || system_call(waiter.tid).starts_with("16 "));
     waiter.until_it_sleeps();
     waiter
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_that_waits_through_the_device_is_boosted_itself() {
+fn a_thread_that_waits_through_the_device_is_boosted() {
     let module = Module::load(GENEROUS);
     for ends in ends() {
         let device = flagged(&ends.reader);
@@ -61,13 +61,13 @@ fn a_thread_that_waits_through_the_device_is_boosted_itself() {
         };
         check(ends.name, "wait", counted(&ends, wait, ROUNDS));
     }
-    assert!(told(&module, "told_wait") >= 5 * ROUNDS, "{:?}", module.counters());
-    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+    assert!(counter(&module, "told_wait") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn what_is_there_is_not_waited_for_and_what_is_not_is_in_time() {
+fn available_data_ends_a_wait_immediately_and_the_limit_ends_it_otherwise() {
     let _module = Module::load(&[]);
     let (one, other) = unix();
     let device = flagged(&one);
@@ -83,12 +83,12 @@ fn what_is_there_is_not_waited_for_and_what_is_not_is_in_time() {
     read(&one);
     assert_eq!(device.wait(&one, Some(Duration::ZERO)), Err(Unwoken::TimedOut));
     drop(other);
-    assert_eq!(device.wait(&one, None), Ok(()), "an end is an arrival");
+    assert_eq!(device.wait(&one, None), Ok(()), "the end of a stream counts as an arrival");
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn only_what_is_flagged_through_this_device_can_be_waited_for() {
+fn a_wait_needs_a_flag_through_the_same_device() {
     let _module = Module::load(&[]);
     let ((one, _other), (unflagged, _)) = (unix(), unix());
     let (device, stranger) = (flagged(&one), Device::open().unwrap());
@@ -101,11 +101,11 @@ fn only_what_is_flagged_through_this_device_can_be_waited_for() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn room_to_write_is_no_arrival() {
+fn room_to_write_does_not_end_a_wait() {
     let _module = Module::load(&[]);
     let (one, other) = unix();
     let device = flagged(&one);
-    // Until the other end takes no more: then reading it there announces room here.
+    // Fills the other end. Reading there then announces room here.
     nix::sys::socket::setsockopt(&one, nix::sys::socket::sockopt::SndBuf, &4_096).unwrap();
     while nix::sys::socket::send(one.as_raw_fd(), &[0; 512], nix::sys::socket::MsgFlags::MSG_DONTWAIT).is_ok()
     {
@@ -127,7 +127,7 @@ fn room_to_write_is_no_arrival() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn who_waits_is_told_when_the_flag_is_taken_back_and_others_sleep_on() {
+fn removing_a_flag_ends_its_waits_and_no_others() {
     let module = Module::load(&[]);
     let (one, other) = unix();
     let (device, second) = (flagged(&one), flagged(&one));
@@ -139,10 +139,10 @@ fn who_waits_is_told_when_the_flag_is_taken_back_and_others_sleep_on() {
     }
     assert_eq!(module.counters()["flags"], 1);
     write(&other);
-    assert_eq!(unmoved.join(), Ok(()), "its flag is another one, and had not ended");
+    assert_eq!(unmoved.join(), Ok(()), "the flag of the other device was not removed");
 }
 
-/// Closes one end while threads wait there, and returns when they were told.
+/// Closes one end while threads wait there, and returns when their waits have ended.
 fn close_while_waiting(one: OwnedFd, noticed: impl Fn() -> bool) {
     let device = flagged(&one);
     let crowd: Vec<_> = (0..CROWD).map(|_| waiter(&device, one.as_raw_fd())).collect();
@@ -155,7 +155,7 @@ fn close_while_waiting(one: OwnedFd, noticed: impl Fn() -> bool) {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn closing_ends_a_connection_at_which_threads_wait() {
+fn closing_ends_a_connection_on_which_threads_wait() {
     let module = Module::load(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -166,7 +166,7 @@ fn closing_ends_a_connection_at_which_threads_wait() {
     other.set_nonblocking(true).unwrap();
     close_while_waiting(one.into(), || nix::unistd::read(&other, &mut [0; 8]) == Ok(0));
     let (reader, writer) = nix::unistd::pipe().unwrap();
-    // Rust's runtime has SIGPIPE ignored. What is written before has arrived, so nothing is.
+    // Rust's runtime ignores SIGPIPE. The condition polls instead of writing, because data would count as an arrival.
     close_while_waiting(reader, || {
         let mut fds = [nix::poll::PollFd::new(writer.as_fd(), nix::poll::PollFlags::empty())];
         nix::poll::poll(&mut fds, nix::poll::PollTimeout::ZERO) == Ok(1)
@@ -185,12 +185,12 @@ fn a_signal_interrupts_a_wait() {
     let _module = Module::load(&[]);
     let (one, other) = unix();
     let device = flagged(&one);
-    // Also with the wish that calls be restarted: how much of the time is left would be unknown.
+    // SA_RESTART must not restart the wait: the remaining time would be unknown.
     let action = SigAction::new(SigHandler::Handler(ignore), SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler does nothing.
     unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
     let waiter = waiter(&device, one.as_raw_fd());
-    // SAFETY: the thread is there until it is joined.
+    // SAFETY: the thread exists until it is joined.
     assert_eq!(unsafe { libc::pthread_kill(waiter.handle.as_pthread_t(), libc::SIGUSR1) }, 0);
     assert_eq!(waiter.join(), Err(Unwoken::Interrupted));
     write(&other);
@@ -199,7 +199,7 @@ fn a_signal_interrupts_a_wait() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_process_that_is_killed_while_it_waits_leaves_nothing() {
+fn a_process_killed_while_it_waits_leaves_no_flag() {
     let module = Module::load(&[]);
     let (one, other) = unix();
     // SAFETY: the child makes system calls only.
@@ -210,7 +210,7 @@ fn a_process_that_is_killed_while_it_waits_leaves_nothing() {
                 Ok(device.wait(&one, None))
             });
             let code = i32::from(result != Ok(Ok(())));
-            // SAFETY: it ends the process and nothing else.
+            // SAFETY: the call only ends the process.
             unsafe { libc::_exit(code) }
         }
         ForkResult::Parent { child } => child,
@@ -220,6 +220,6 @@ fn a_process_that_is_killed_while_it_waits_leaves_nothing() {
     assert_eq!(module.counters()["flags"], 1);
     kill(child, Signal::SIGKILL).unwrap();
     assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Signaled(child, Signal::SIGKILL, false));
-    assert_eq!(nix::unistd::read(&other, &mut [0; 8]), Ok(0), "its end was closed");
+    assert_eq!(nix::unistd::read(&other, &mut [0; 8]), Ok(0), "the end of the killed process was closed");
     until("no flag is left", || module.counters()["flags"] == 0);
 }

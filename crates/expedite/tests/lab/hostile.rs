@@ -1,4 +1,4 @@
-//! Programs that want more than their share: what all boosts of a user come to stays below the cap.
+//! Programs that try to exceed their share: the total boosted time of a user stays below the cap.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -11,28 +11,28 @@ use pronto_expedite::{Device, Flag};
 
 use crate::machine::{Module, now};
 
-/// For how long each program tries: thirty windows of the budget.
+/// Duration of each test: thirty windows of the budget.
 const TIME: Duration = Duration::from_secs(3);
 
-/// What a user may have of one processor, in hundredths, if nothing else is said.
+/// Default cap of a user's share of one CPU, in percent.
 const CAP: u64 = 25;
 
 const CPUS: u64 = 2;
 
-/// Threads of the user, more than anybody's share.
+/// Threads of the user; their shares together exceed the user's cap.
 const THREADS: usize = 12;
 
-/// Longer than a slice, so that each boost is used up.
+/// Computing time per message, longer than a slice, so that each boost is used up.
 const GREED: Duration = Duration::from_millis(1);
 
-/// The calling thread, and not its process, becomes another user's.
+/// Changes the user of the calling thread, not of its process.
 fn become_nobody() {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
 }
 
-/// What a thread of the user does, with its socket, whenever a message came.
-type Deed = fn(&Device, &OwnedFd);
+/// Action of one of the user's threads on its socket, after each message.
+type Action = fn(&Device, &OwnedFd);
 
 fn compute() {
     let start = now();
@@ -41,28 +41,28 @@ fn compute() {
     }
 }
 
-/// Takes a message, if one comes soon.
+/// Reads a message if one arrives within 20 ms.
 fn take(end: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::from(20_u8)) == Ok(1) && nix::unistd::read(end, &mut [0; 64]).is_ok()
 }
 
-fn reader(device: &Device, end: &OwnedFd, wanted: &Weak<()>, deed: Deed) {
+fn reader(device: &Device, end: &OwnedFd, wanted: &Weak<()>, action: Action) {
     become_nobody();
     while wanted.strong_count() > 0 {
         if take(end) {
-            deed(device, end);
+            action(device, end);
         }
     }
 }
 
-/// Lets a user's threads do that after each message, while messages come without an end; what the module counted.
-fn tried(deed: Deed) -> BTreeMap<String, u64> {
-    tried_under(CAP, Duration::ZERO, deed)
+/// Runs the user's threads with `action` after each message while messages keep arriving. Returns the module's counters.
+fn tried(action: Action) -> BTreeMap<String, u64> {
+    tried_under(CAP, Duration::ZERO, action)
 }
 
-/// The same under a cap of so many hundredths, with a pause after each round of messages.
-fn tried_under(cap: u64, pause: Duration, deed: Deed) -> BTreeMap<String, u64> {
+/// Runs [`tried`] under a cap of `cap` percent, with a pause after each round of messages.
+fn tried_under(cap: u64, pause: Duration, action: Action) -> BTreeMap<String, u64> {
     let module = Module::load(&[&format!("user_percent={cap}")]);
     let device = Device::open().unwrap();
     let wanted = Arc::new(());
@@ -74,7 +74,7 @@ fn tried_under(cap: u64, pause: Duration, deed: Deed) -> BTreeMap<String, u64> {
             other.set_nonblocking(true).unwrap();
             device.flag(&one, Flag::default()).unwrap();
             let (device, weak) = (&device, Arc::downgrade(&wanted));
-            scope.spawn(move || reader(device, &one.into(), &weak, deed));
+            scope.spawn(move || reader(device, &one.into(), &weak, action));
             writers.push(other);
         }
         while start.elapsed() < TIME {
@@ -91,7 +91,7 @@ fn tried_under(cap: u64, pause: Duration, deed: Deed) -> BTreeMap<String, u64> {
     });
     let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap();
     let counters = module.counters();
-    // The cap, and a twentieth of it for what is measured.
+    // The cap plus 5 % for measurement error.
     let allowed = elapsed * CPUS * cap * 105 / 10_000;
     println!("{} of {allowed} ns; {counters:?}", counters["boosted_ns"]);
     assert!(counters["boosted_ns"] <= allowed, "{} of {allowed} ns: {counters:?}", counters["boosted_ns"]);
@@ -119,8 +119,8 @@ fn flagging_anew_gains_nothing() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn threads_that_are_always_new_gain_nothing() {
-    // So slowly that each message finds its reader asleep, and under a cap of much less than they all ask for.
+fn a_new_thread_per_message_gains_nothing() {
+    // The pace lets each message find its reader asleep. The cap is far below the total demand.
     let counters = tried_under(3, Duration::from_millis(20), |_, end| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -130,7 +130,10 @@ fn threads_that_are_always_new_gain_nothing() {
             });
         });
     });
-    assert!(counters["denied_user"] > 0, "each thread is new, so the user's account speaks: {counters:?}");
+    assert!(
+        counters["denied_user"] > 0,
+        "each thread is new, so the user's budget must deny boosts: {counters:?}"
+    );
 }
 
 #[test]
@@ -147,10 +150,10 @@ fn a_storm_of_forks_gains_nothing() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn tiny_messages_gain_nothing_and_cost_their_boosts() {
+fn tiny_messages_are_charged_for_their_boosts() {
     let counters = tried(|_, _| {});
     let boosts = counters["direct"] + counters["worker"];
-    // The price of each boost is 20 us, so that is how many there can be.
+    // Each boost is charged at least 20 us, which bounds the number of boosts.
     let most = 2 * TIME.as_nanos() / 20_000 * u128::from(CPUS * CAP) * 105 / 10_000;
     assert!(u128::from(boosts) <= most, "{boosts} boosts, at most {most}: {counters:?}");
 }

@@ -1,4 +1,4 @@
-//! Ends: whatever is closed ends as if it had no flag, nothing stays behind, and the module stays as long as it is needed.
+//! Lifetimes: a flagged file closes like one without a flag, no flag is left, and the module stays loaded while it is used.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -30,7 +30,7 @@ fn tcp() -> Pair {
     (one.into(), listener.accept().unwrap().0.into())
 }
 
-/// Both kinds of connection, each flagged through the device.
+/// Returns a Unix and a TCP connection, each flagged through the device.
 fn flagged(device: &Device) -> Vec<Pair> {
     let pairs = vec![unix(), tcp()];
     for (one, _) in &pairs {
@@ -39,7 +39,7 @@ fn flagged(device: &Device) -> Vec<Pair> {
     pairs
 }
 
-/// Waits until the other end was closed. It blocks, and the machine's time limit ends a test that waits for ever.
+/// Blocks until the other end was closed. The machine's time limit ends a test that hangs.
 fn until_closed(end: &OwnedFd) {
     let mut bytes = [0; 64];
     while let Ok(1..) = nix::unistd::read(end, &mut bytes) {}
@@ -63,14 +63,14 @@ fn closing_ends_a_connection_and_its_flag() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn what_is_put_in_its_place_closes_it() {
+fn dup2_closes_the_replaced_file() {
     let module = Module::load(&[]);
     let device = Device::open().unwrap();
     for (one, other) in flagged(&device) {
-        let mut place = one.try_clone().unwrap();
+        let mut target = one.try_clone().unwrap();
         drop(one);
         let null = File::open("/dev/null").unwrap();
-        nix::unistd::dup2(&null, &mut place).unwrap();
+        nix::unistd::dup2(&null, &mut target).unwrap();
         until_closed(&other);
     }
     until_no_flag_is_left(&module);
@@ -78,12 +78,12 @@ fn what_is_put_in_its_place_closes_it() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_closed_range_closes_it() {
+fn close_range_closes_a_flagged_file() {
     let module = Module::load(&[]);
     let device = Device::open().unwrap();
     for (one, other) in flagged(&device) {
         let number = std::os::fd::IntoRawFd::into_raw_fd(one).cast_unsigned();
-        // SAFETY: the range is one descriptor, which was given up above.
+        // SAFETY: the range is one descriptor, whose ownership was given up above.
         assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, number, number, 0) }, 0);
         until_closed(&other);
     }
@@ -102,7 +102,7 @@ fn pipes_and_eventfds_end_too() {
     assert_eq!(module.counters()["flags"], 2);
     drop(eventfd);
     drop(reader);
-    // Rust's runtime has SIGPIPE ignored.
+    // Rust's runtime ignores SIGPIPE.
     until("the pipe has no reader", || nix::unistd::write(&writer, b"x") == Err(Errno::EPIPE));
     until_no_flag_is_left(&module);
 }
@@ -132,18 +132,18 @@ fn a_duplicate_keeps_the_flag_and_unflagging_needs_no_particular_descriptor() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn the_device_takes_its_flags_with_it() {
+fn closing_the_device_removes_its_flags() {
     let module = Module::load(&[]);
     let (device, other_device) = (Device::open().unwrap(), Device::open().unwrap());
     let pairs = flagged(&device);
     other_device.flag(&pairs[0].0, Flag::default()).unwrap();
     assert_eq!(module.counters()["flags"], 3);
     drop(device);
-    assert_eq!(module.counters()["flags"], 1, "that of the other device");
+    assert_eq!(module.counters()["flags"], 1, "the flag of the other device");
     assert_eq!(other_device.unflag(&pairs[1].0), Err(Refused::Unknown));
 }
 
-/// A process that has `end` as its standard input, inherited a device of its own with a flag on that, and runs `program`.
+/// Starts `program` with `end` as its standard input and an inherited device through which `end` is flagged.
 fn child(end: OwnedFd, device: Device, program: &[&str]) -> Child {
     fcntl(device.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let mut command = Command::new(program[0]);
@@ -151,25 +151,25 @@ fn child(end: OwnedFd, device: Device, program: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// The system call in which a process is, and its arguments; `running` if it is in none.
+/// Returns the system call of a process and its arguments; `running` if it is in none.
 fn system_call(child: &Child) -> String {
     std::fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap()
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_killed_process_leaves_nothing() {
+fn a_killed_process_leaves_no_flag() {
     let module = Module::load(GENEROUS);
     for pair in [unix, tcp] {
         let (one, other) = pair();
         let device = Device::open().unwrap();
         device.flag(&one, Flag::default()).unwrap();
-        // It blocks in read, on what this process has flagged; both go on in the child alone.
+        // `cat` blocks in read on the flagged file. Only the child still has the file and the device.
         let mut cat = child(one, device, &["cat"]);
         let before = module.counters()["calls"];
         for round in 1..=3 {
             until("an arrival is counted", || {
-                // What comes just before it sleeps wakes nobody.
+                // A message just before the child sleeps wakes no thread, so it is sent only while the child is in read.
                 if system_call(&cat).starts_with("0 0x0 ") {
                     write(&other);
                 }
@@ -187,7 +187,7 @@ fn a_killed_process_leaves_nothing() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_process_that_exits_leaves_nothing() {
+fn a_process_that_exits_leaves_no_flag() {
     let module = Module::load(&[]);
     let (one, other) = unix();
     let device = Device::open().unwrap();
@@ -199,13 +199,13 @@ fn a_process_that_exits_leaves_nothing() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_program_that_is_executed_closes_what_it_does_not_inherit() {
+fn exec_closes_a_flagged_file_that_is_not_inherited() {
     let module = Module::load(&[]);
     let (one, other) = unix();
     let mut command = Command::new("cat");
     let number = one.as_raw_fd();
     let set = move || {
-        // After fork and before exec: the device is this process's own and is inherited, the connection is not.
+        // This runs after fork and before exec. The device is the child's own and is inherited; the connection is not.
         let device = Device::open().map_err(std::io::Error::other)?;
         // SAFETY: the descriptor was inherited by fork, and is open until exec.
         let one = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
@@ -214,7 +214,7 @@ fn a_program_that_is_executed_closes_what_it_does_not_inherit() {
         core::mem::forget(device);
         Ok(())
     };
-    // SAFETY: what runs there makes system calls only; errors allocate, and then the test has failed.
+    // SAFETY: the closure makes system calls only; errors allocate, and then the test has failed.
     let command = unsafe { command.pre_exec(set) };
     let mut cat = command.stdin(Stdio::piped()).spawn().unwrap();
     drop(one);
@@ -226,12 +226,12 @@ fn a_program_that_is_executed_closes_what_it_does_not_inherit() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_child_keeps_what_it_was_given() {
+fn a_flag_lasts_while_a_child_has_device_and_file() {
     let module = Module::load(GENEROUS);
     let (one, other) = unix();
     let device = Device::open().unwrap();
     device.flag(&one, Flag::default()).unwrap();
-    // `sleep` has both, and so the flag is there after this process has closed its own.
+    // `sleep` has both, so the flag outlives this process' descriptors.
     let mut sleep = child(one.try_clone().unwrap(), device, &["sleep", "1000"]);
     let reader = Numbered::spawn(move || nix::unistd::read(&one, &mut [0; 8]));
     reader.until_it_sleeps();
@@ -252,7 +252,7 @@ fn the_module_stays_while_it_is_used() {
     let refused = Command::new("rmmod").arg("expedite").output().unwrap();
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("in use"), "{refused:?}");
-    assert_eq!(device.query(THIS_THREAD), Err(Refused::Unknown), "and still works");
+    assert_eq!(device.query(THIS_THREAD), Err(Refused::Unknown), "the module must still work");
     drop(device);
     drop(module);
     assert_eq!(Device::open().unwrap_err(), Refused::NotLoaded);

@@ -1,4 +1,4 @@
-//! The machine that a test runs in: the module loaded, its counters, threads that compute, threads that wait.
+//! The test machine: the loaded module and its counters, and threads whose state tests observe.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use nix::poll::{PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
-/// Nothing takes longer, also on a busy host.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of every wait, also sufficient on a busy host.
+const LIMIT: Duration = Duration::from_secs(30);
 
-/// One test at a time has the module.
+/// Lock that gives one test at a time the module.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The module, loaded as long as this lives.
+/// The module; it is loaded while this exists.
 #[derive(Debug)]
 pub(crate) struct Module(#[expect(dead_code, reason = "held until the end")] MutexGuard<'static, ()>);
 
 impl Module {
-    /// Loads it with parameters `name=value`.
+    /// Loads the module with parameters `name=value`.
     pub(crate) fn load(parameters: &[&str]) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // What a test that failed has left.
+        // A failed test may have left the module loaded.
         let _ = Command::new("rmmod").arg("expedite").output().unwrap();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
@@ -40,7 +40,7 @@ impl Module {
         Self(alone)
     }
 
-    /// What the module has counted, over all threads.
+    /// Returns the module's counters, over all threads.
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         let text = fs::read_to_string("/sys/kernel/debug/expedite/counters").unwrap();
         text.lines()
@@ -65,26 +65,26 @@ pub(crate) fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long something may take is real time")]
+#[expect(clippy::disallowed_methods, reason = "time limits of tests use real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Lets others run for a moment.
+/// Sleeps for 2 ms.
 fn pause() {
     poll(&mut [], PollTimeout::from(2_u8)).unwrap();
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true; `what` describes the condition.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = now();
     while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "it is still not so: {what}");
+        assert!(start.elapsed() < LIMIT, "timed out waiting until {what}");
         pause();
     }
 }
 
-/// A thread, with its number.
+/// A thread and its kernel thread id.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     pub(crate) tid: i32,
@@ -93,7 +93,7 @@ pub(crate) struct Numbered<T> {
 }
 
 impl<T: Send + 'static> Numbered<T> {
-    /// A thread that does this, and then stays until it is joined: only then can it be asked about.
+    /// Starts a thread that runs `work` and then stays until it is joined, because the module has no counters of ended threads.
     pub(crate) fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, receiver) = channel();
         let (go, may_go) = channel();
@@ -106,7 +106,7 @@ impl<T: Send + 'static> Numbered<T> {
         Self { tid: receive(&receiver), handle, go }
     }
 
-    /// Waits until it sleeps, somewhere in the kernel.
+    /// Waits until the thread sleeps in the kernel.
     pub(crate) fn until_it_sleeps(&self) {
         until("the thread sleeps", || state(self.tid) == 'S');
     }
@@ -117,20 +117,20 @@ impl<T: Send + 'static> Numbered<T> {
     }
 }
 
-/// Binds the calling thread to one processor.
+/// Binds the calling thread to one CPU.
 pub(crate) fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu).unwrap();
     sched_setaffinity(Pid::from_raw(0), &set).unwrap();
 }
 
-/// The state of a thread of this process, as /proc has it: `S` sleeps, `R` runs.
+/// Returns the state of a thread of this process from /proc: `S` sleeping, `R` running.
 pub(crate) fn state(tid: i32) -> char {
     let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
-/// What comes from a channel, in time.
+/// Receives from a channel within the time limit.
 pub(crate) fn receive<T>(channel: &Receiver<T>) -> T {
-    channel.recv_timeout(PATIENCE).unwrap()
+    channel.recv_timeout(LIMIT).unwrap()
 }

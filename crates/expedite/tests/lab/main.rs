@@ -1,11 +1,10 @@
-//! The kernel module, loaded into the stock kernel: who is boosted, for how long, at whose cost, and what is left behind.
+//! Tests of the kernel module in the stock kernel: boosted threads, length and cost of boosts, and clean-up.
 //!
-//! Nothing here depends on how long something takes: the module counts what it does, and what is compared in time is
-//! compared within one run.
+//! No test depends on absolute durations. The module counts what it does, and durations are only compared within one run.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod class;
-mod cpus;
+mod cpu_hotplug;
 mod device_wait;
 mod hostile;
 mod lifetime;

@@ -1,4 +1,4 @@
-//! Every request with every argument that it should not have.
+//! Every request with invalid arguments.
 
 use core::ffi::{c_ulong, c_void};
 use core::ptr::null_mut;
@@ -22,7 +22,7 @@ const WAIT: c_ulong = 0x4010_45e3;
 type Words = [i32; 8];
 
 fn request(device: &Device, number: c_ulong, argument: *mut c_void) -> Result<(), Errno> {
-    // SAFETY: the kernel checks the argument; that it does is what these tests are about.
+    // SAFETY: the kernel checks the argument; these tests verify that it does.
     Errno::result(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, argument) }).map(drop)
 }
 
@@ -58,7 +58,7 @@ fn unknown_requests_and_sizes_are_refused() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn memory_that_is_not_there_is_refused() {
+fn invalid_addresses_are_refused() {
     let _module = Module::load(&[]);
     let device = Device::open().unwrap();
     let kernel = usize::MAX - 4095;
@@ -89,14 +89,14 @@ fn descriptors_that_cannot_be_flagged_are_refused() {
     let both_ends = File::options().read(true).write(true).open(&fifo).unwrap();
     let file = File::open(std::env::args().next().unwrap()).unwrap();
     let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
-    // SAFETY: it makes a descriptor, which is left open until the end of the process.
+    // SAFETY: the call creates a descriptor, which stays open until the end of the process.
     let netlink = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0) };
-    // SAFETY: the same.
+    // SAFETY: the call creates a descriptor, which stays open until the end of the process.
     let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, 0) };
     let mut none = core::mem::MaybeUninit::uninit();
-    // SAFETY: it fills the set.
+    // SAFETY: the call fills the set.
     unsafe { libc::sigemptyset(none.as_mut_ptr()) };
-    // SAFETY: the set was filled, and lives during the call.
+    // SAFETY: the set is initialised, and outlives the call.
     let signals = unsafe { libc::signalfd(-1, none.as_ptr(), 0) };
     for (what, fd) in [
         ("a file", file.as_raw_fd()),
@@ -140,11 +140,11 @@ fn fields_without_meaning_must_be_zero() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn the_device_is_roots_until_it_is_given_away() {
+fn only_root_may_open_the_device_by_default() {
     let _module = Module::load(&[]);
     let open = || {
         let other = Numbered::spawn(|| {
-            // SAFETY: it takes a number. This thread alone; the process stays root's.
+            // SAFETY: the call takes numbers only. It affects this thread alone; the process keeps its user.
             assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
             Device::open().map(drop)
         });
@@ -157,14 +157,14 @@ fn the_device_is_roots_until_it_is_given_away() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn other_users_threads_cannot_be_named() {
+fn threads_of_other_users_cannot_be_named() {
     let _module = Module::load(&[]);
     run(std::process::Command::new("chmod").args(["666", "/dev/expedite"]));
     let (one, _other) = UnixStream::pair().unwrap();
     let no_thread = i32::MAX;
     let outcome = Numbered::spawn(move || {
-        // This thread alone; the process stays root's.
-        // SAFETY: it takes a number.
+        // Affects this thread alone; the process keeps its user.
+        // SAFETY: the call takes numbers only.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
         let device = Device::open().unwrap();
         let name = |thread| device.flag(&one, Flag { thread, ..Flag::default() });
@@ -181,7 +181,7 @@ fn other_users_threads_cannot_be_named() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_device_holds_so_many_flags_and_no_more() {
+fn a_device_holds_at_most_1024_flags() {
     let module = Module::load(&[]);
     let device = Device::open().unwrap();
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, 4_096, 4_096).unwrap();

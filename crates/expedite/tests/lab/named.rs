@@ -1,4 +1,4 @@
-//! Where it cannot be told who waits, the flag's thread is taken; and completion channels of RDMA.
+//! If the module cannot tell which thread waits, it boosts the flag's thread. Also: completion channels of RDMA.
 
 use core::ffi::c_long;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -21,7 +21,7 @@ struct Request {
     opcode: u16,
     priority: i16,
     fd: u32,
-    /// For a poll: the events.
+    /// For a poll request, the events.
     buffer: u64,
     length: u64,
     offset: i64,
@@ -33,7 +33,7 @@ struct Request {
 /// `IOCB_CMD_POLL`.
 const AIO_POLL: u16 = 5;
 
-/// Waits for a descriptor to become readable by the kernel's asynchronous I/O, whose callback the module does not know.
+/// Waits until a descriptor is readable with the kernel's asynchronous I/O, whose callback the module does not recognise.
 fn wait_by_aio(fd: &OwnedFd) {
     let call = |result: c_long| Errno::result(result).unwrap();
     let mut context: u64 = 0;
@@ -46,20 +46,20 @@ fn wait_by_aio(fd: &OwnedFd) {
         ..Request::default()
     };
     let list = [&raw mut request];
-    // SAFETY: list and request live during the call, and the kernel copies them.
+    // SAFETY: list and request outlive the call, and the kernel copies them.
     call(unsafe { libc::syscall(libc::SYS_io_submit, context, 1, list.as_ptr()) });
     let mut events = [0_u64; 4];
     let forever = core::ptr::null_mut::<libc::timespec>();
     // SAFETY: there is room for one event, which the kernel writes during the call.
     let count = unsafe { libc::syscall(libc::SYS_io_getevents, context, 1, 1, events.as_mut_ptr(), forever) };
     assert_eq!(call(count), 1);
-    // SAFETY: nothing goes on in the context.
+    // SAFETY: no request of the context is pending.
     call(unsafe { libc::syscall(libc::SYS_io_destroy, context) });
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_flag_names_the_thread_of_which_nothing_can_be_told() {
+fn the_flags_thread_is_boosted_if_the_waiter_is_unknown() {
     let module = Module::load(GENEROUS);
     let device = Device::open().unwrap();
     let (one, other) = UnixStream::pair().unwrap();
@@ -75,19 +75,19 @@ fn a_flag_names_the_thread_of_which_nothing_can_be_told() {
     assert_eq!((counters["named"], counters["calls"]), (1, 1), "{counters:?}");
 }
 
-/// What another process has open, opened here too.
+/// Duplicates a descriptor of another process.
 fn open_there(pid: u32, fd: i32) -> OwnedFd {
-    // SAFETY: it takes numbers, and makes a descriptor.
+    // SAFETY: the call takes numbers only, and creates a descriptor.
     let process = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).unwrap();
-    // SAFETY: the same.
+    // SAFETY: the call takes numbers only, and creates a descriptor.
     let copy = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, fd, 0) }).unwrap();
-    // SAFETY: the kernel made it for us.
+    // SAFETY: the kernel created the descriptor for this function, which closes it once.
     unsafe { libc::close(i32::try_from(process).unwrap()) };
-    // SAFETY: nobody else has this descriptor.
+    // SAFETY: the descriptor has no other owner.
     unsafe { OwnedFd::from_raw_fd(i32::try_from(copy).unwrap()) }
 }
 
-/// Descriptors of events of RDMA that a process has open: of the device, and of completions.
+/// Returns the RDMA event descriptors of a process: of the device, and of completions.
 fn events(pid: u32) -> Vec<i32> {
     let Ok(folder) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let number = |entry: std::fs::DirEntry| {
@@ -98,7 +98,7 @@ fn events(pid: u32) -> Vec<i32> {
     folder.flatten().filter_map(number).collect()
 }
 
-/// The processes that one has started, by whom each names as its parent: not every kernel lists them the other way round.
+/// Returns the child processes of `parent`. It searches parent ids, because not every kernel lists the children.
 fn children(parent: u32) -> Vec<u32> {
     let of = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -126,7 +126,7 @@ fn a_thread_that_waits_for_completions_is_boosted() {
     let mut server = pingpong(&server_node).spawn().unwrap();
     let listens = ["netns", "exec", &server_node[0], "ss", "-Hltn", "sport = :18515"];
     until("the server listens", || !run(Command::new("ip").args(listens)).is_empty());
-    // `ip` has become `timeout`, which has started the program. Of its two descriptors, one is a completion channel.
+    // `ip` has become `timeout`, which has started the program. One of the program's two descriptors is a completion channel.
     let mut flagged = false;
     until("the server has a completion channel", || {
         let pids = children(server.id()).into_iter();

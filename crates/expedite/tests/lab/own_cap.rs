@@ -1,4 +1,4 @@
-//! A flag with a cap of its own: it holds besides those of the module, so it can only be tighter.
+//! A flag with its own cap. It applies in addition to the module's caps, so it can only lower them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use pronto_expedite::{Device, Flag, Refused};
 use crate::machine::{Module, now};
 use crate::waiting::GENEROUS;
 
-/// For how long messages come: twenty windows of the budget.
+/// Duration of each test: twenty windows of the budget.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Longer than a slice, so that each boost is used up.
+/// Computing time per message, longer than a slice, so that each boost is used up.
 const GREED: Duration = Duration::from_millis(1);
 
-/// Of a processor, what the tests allow, hundredths: much less than the threads ask for on any machine.
+/// Cap that the tests set, in percent of a CPU: far below the demand of the threads on any machine.
 const CAP: u32 = 2;
 
-/// Threads that wait at one flag.
+/// Threads that wait on one flagged descriptor.
 const CROWD: usize = 3;
 
 fn compute() {
@@ -40,7 +40,8 @@ fn reader(end: &OwnedFd, wanted: &Weak<()>) {
     }
 }
 
-/// What the module counted while several threads took messages without an end at one flag, and for how long they did.
+/// Returns the module's counters while several threads took an endless stream of messages from one flagged descriptor, and the
+/// duration in nanoseconds.
 fn tried(parameters: &[&str], flag: Flag) -> (BTreeMap<String, u64>, u64) {
     let module = Module::load(parameters);
     let device = Device::open().unwrap();
@@ -69,36 +70,36 @@ fn tried(parameters: &[&str], flag: Flag) -> (BTreeMap<String, u64>, u64) {
     (counters, elapsed)
 }
 
-/// What a cap of [`CAP`] allows, and a twentieth of that.
+/// Returns the time that a cap of [`CAP`] allows, plus 5 %.
 fn allowed(elapsed: u64) -> u64 {
     elapsed * u64::from(CAP) / 100 * 105 / 100
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn all_threads_at_a_flag_stay_under_its_cap() {
+fn all_threads_of_a_flag_stay_under_its_cap() {
     let (counters, elapsed) = tried(GENEROUS, Flag { percent: CAP, ..Flag::default() });
     assert!(counters["boosted_ns"] <= allowed(elapsed), "in {elapsed} ns: {counters:?}");
     assert!(counters["denied_flag"] > 0, "{counters:?}");
     let (without, elapsed) = tried(GENEROUS, Flag::default());
-    assert!(without["boosted_ns"] > allowed(elapsed), "the cap had nothing to do: {without:?}");
+    assert!(without["boosted_ns"] > allowed(elapsed), "the load must exceed the cap: {without:?}");
     assert_eq!(without["denied_flag"], 0, "{without:?}");
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_flag_cannot_have_more_than_the_module_gives() {
+fn a_flag_cannot_exceed_the_caps_of_the_module() {
     let cap = format!("user_percent={CAP}");
     let generous_flag = Flag { percent: 100, slice: Duration::from_secs(1), ..Flag::default() };
     let (counters, elapsed) = tried(&["thread_percent=100", &cap, "cpu_percent=100"], generous_flag);
-    // The user has so much on each of the two processors.
+    // The user has this share on each of the two CPUs.
     assert!(counters["boosted_ns"] <= 2 * allowed(elapsed), "in {elapsed} ns: {counters:?}");
     assert!(counters["denied_user"] > 0, "{counters:?}");
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_cap_that_is_none_is_refused() {
+fn an_invalid_cap_is_refused() {
     let module = Module::load(&[]);
     let device = Device::open().unwrap();
     let (one, _other) = UnixStream::pair().unwrap();
@@ -114,8 +115,8 @@ fn a_cap_that_is_none_is_refused() {
     for percent in [101, 1_000, u32::MAX] {
         assert_eq!(flag(percent, 0), invalid, "{percent}");
     }
-    // A twelfth of 1 ms is earned every 10 ms, and less than twice that is the most that is ever there.
-    assert_eq!(flag(1, 0), invalid, "no slice of 200 us ever fits");
+    // The budget gains a twelfth of 1 ms every 10 ms, and never holds twice that.
+    assert_eq!(flag(1, 0), invalid, "a slice of 200 us never fits into the budget");
     assert_eq!(flag(1, 167), invalid);
     assert_eq!((flag(1, 150), flag(2, 0), flag(100, 0)), (Ok(()), Ok(()), Ok(())));
     assert_eq!(module.counters()["flags"], 0);

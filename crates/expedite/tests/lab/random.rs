@@ -1,6 +1,6 @@
-//! Numbers that look random and come again with the same seed.
+//! Reproducible pseudorandom numbers.
 
-/// A generator (xorshift, 64 bits).
+/// An xorshift generator of 64 bits.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -16,7 +16,7 @@ impl Random {
         self.0
     }
 
-    /// Below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
     }

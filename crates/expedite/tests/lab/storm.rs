@@ -1,6 +1,6 @@
-//! Everything at once: arrivals, waits, flags, closes, ends of threads and processes, in any order; and any request.
+//! Random concurrent operations (arrivals, waits, flags, closes, ends of threads and processes), and random requests.
 //!
-//! A kernel that breaks ends the machine, and so the test: an oops is a panic there. What is left is looked at here.
+//! An oops is a panic on the test machine, so a broken kernel ends the machine and the test. The tests check the rest.
 
 use core::ffi::{c_ulong, c_void};
 use core::time::Duration;
@@ -19,7 +19,7 @@ use pronto_expedite::{Device, Flag};
 use crate::machine::{Module, now, pin, run, until};
 use crate::random::Random;
 
-/// For how long each of the two tests goes on, seconds; `PRONTO_SOAK_SECONDS` says otherwise.
+/// Duration of each of the two tests in seconds; overridden by `PRONTO_SOAK_SECONDS`.
 const STORM_SECONDS: u64 = 10;
 const REQUESTS_SECONDS: u64 = 20;
 
@@ -28,8 +28,8 @@ const THREADS: u64 = 6;
 /// Connections that all threads share.
 const PLACES: usize = 12;
 
-/// For how long a thread waits for a message, milliseconds: soon something else is to be done.
-const PATIENCE: u8 = 3;
+/// Time that a thread waits for a message, in milliseconds.
+const WAIT_MS: u8 = 3;
 
 type Connection = Arc<(OwnedFd, OwnedFd)>;
 
@@ -38,7 +38,7 @@ fn duration(seconds: u64) -> Duration {
     Duration::from_secs(soak.unwrap_or(seconds))
 }
 
-/// A new connection of some kind; what is written at its second end is read at its first.
+/// Creates a connection of a random kind; data written to its second end can be read from its first.
 fn connection(random: &mut Random) -> Connection {
     let (one, other): (OwnedFd, OwnedFd) = match random.below(5) {
         0 => {
@@ -56,23 +56,23 @@ fn connection(random: &mut Random) -> Connection {
             (one.into(), other.into())
         }
     };
-    // Two threads may go for one message: who comes too late does not block.
+    // Two threads may try to read the same message; the later one must not block.
     for end in [&one, &other] {
         fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     }
     Arc::new((one, other))
 }
 
-/// Waits for a message, for a short time, and takes it.
+/// Waits for a message for a short time, and reads it.
 fn wait(end: &OwnedFd) {
     let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
-    if poll(&mut fds, PollTimeout::from(PATIENCE)) == Ok(1) {
+    if poll(&mut fds, PollTimeout::from(WAIT_MS)) == Ok(1) {
         let _ = nix::unistd::read(end, &mut [0; 8]);
     }
 }
 
-/// One thread of the storm.
-fn blow(seed: u64, connections: &Mutex<Vec<Connection>>) {
+/// Runs one thread of the storm.
+fn run_thread(seed: u64, connections: &Mutex<Vec<Connection>>) {
     let mut random = Random::new(seed);
     let mut device = Device::open().unwrap();
     let (start, duration) = (now(), duration(STORM_SECONDS));
@@ -86,16 +86,16 @@ fn blow(seed: u64, connections: &Mutex<Vec<Connection>>) {
             0..=99 => drop(device.flag(one, Flag { slice, percent, ..Flag::default() })),
             100..=139 => drop(device.unflag(one)),
             140..=239 => wait(one),
-            // It ends with the flag, which any other thread may take back, and with what it is on.
-            240..=279 => drop(device.wait(one, Some(Duration::from_millis(u64::from(PATIENCE))))),
+            // The wait also ends when another thread removes the flag or closes the file.
+            240..=279 => drop(device.wait(one, Some(Duration::from_millis(u64::from(WAIT_MS))))),
             280..=559 => {
-                // It may be full, or closed.
+                // The other end may be full or closed.
                 let _ = nix::unistd::write(other, &1_u64.to_ne_bytes());
             }
             560..=579 => connections.lock().unwrap()[place] = self::connection(&mut random),
             580..=585 => device = Device::open().unwrap(),
             586..=590 => {
-                // It may be raised, or about to be, when it ends.
+                // The thread may be raised, or about to be, when it ends.
                 let connection = Arc::clone(&connection);
                 std::thread::spawn(move || wait(&connection.0)).join().unwrap();
             }
@@ -114,7 +114,7 @@ fn blow(seed: u64, connections: &Mutex<Vec<Connection>>) {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_storm_leaves_nothing_behind() {
+fn a_storm_leaves_no_state_behind() {
     let module = Module::load(&["thread_percent=100", "user_percent=100", "cpu_percent=100"]);
     let mut random = Random::new(1);
     let connections: Vec<_> = (0..PLACES).map(|_| connection(&mut random)).collect();
@@ -122,39 +122,39 @@ fn a_storm_leaves_nothing_behind() {
     std::thread::scope(|scope| {
         for seed in 0..THREADS {
             let connections = &connections;
-            scope.spawn(move || blow(seed + 2, connections));
+            scope.spawn(move || run_thread(seed + 2, connections));
         }
     });
     drop(connections);
     let counters = module.counters();
     println!("{counters:?}");
-    assert!(counters["direct"] > 0 && counters["worker"] > 0, "no storm: {counters:?}");
+    assert!(counters["direct"] > 0 && counters["worker"] > 0, "the storm caused no boosts: {counters:?}");
     until("no flag is left", || module.counters()["flags"] == 0);
     until("every boost has ended", || {
         let counters = module.counters();
         counters["direct"] + counters["worker"] == counters["drops"]
     });
     until("every thread is forgotten", || module.counters()["threads"] == 0);
-    no_complaints();
+    assert_no_kernel_warnings();
 }
 
-/// What the kernel says when something is wrong that does not break it.
-fn no_complaints() {
+/// Checks that the kernel has logged no warning.
+fn assert_no_kernel_warnings() {
     let log = run(&mut Command::new("dmesg"));
-    let complaints = ["WARNING:", "BUG:", "refcount_t", "rcu: INFO"];
+    let warnings = ["WARNING:", "BUG:", "refcount_t", "rcu: INFO"];
     let lines: Vec<_> = log.lines().collect();
-    // A kernel that checks itself stops doing so after the first complaint.
+    // A debug kernel stops checking locks after the first warning.
     let checks = std::fs::read_to_string("/proc/lockdep_stats").unwrap_or_default();
-    let goes_on = checks.lines().find_map(|line| line.trim().strip_prefix("debug_locks:"));
-    assert!(goes_on.is_none_or(|on| on.trim() == "1"), "{checks}");
-    if let Some(at) = lines.iter().position(|line| complaints.iter().any(|word| line.contains(word))) {
+    let lock_checks = checks.lines().find_map(|line| line.trim().strip_prefix("debug_locks:"));
+    assert!(lock_checks.is_none_or(|on| on.trim() == "1"), "{checks}");
+    if let Some(at) = lines.iter().position(|line| warnings.iter().any(|word| line.contains(word))) {
         panic!("{}", lines[at..lines.len().min(at + 60)].join("\n"));
     }
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn any_request_is_answered() {
+fn random_requests_do_no_harm() {
     let module = Module::load(&[]);
     let mut random = Random::new(7);
     let device = Device::open().unwrap();
@@ -184,7 +184,7 @@ fn any_request_is_answered() {
             1 => 0x4004_45e1,
             2 => 0xc080_45e2,
             3 => {
-                // A wait for ever would be one.
+                // Bounds the wait, which could otherwise last forever.
                 words[1] = random.next() % 100_000;
                 0x4010_45e3
             }
@@ -194,8 +194,8 @@ fn any_request_is_answered() {
             0 => core::ptr::without_provenance_mut(usize::try_from(random.next()).unwrap()),
             _ => words.as_mut_ptr().cast(),
         };
-        // SAFETY: the kernel checks the argument; an address that happens to be ours could be written to by a query only,
-        // which writes 128 bytes: of all addresses tried, those of this process are too few to be met.
+        // SAFETY: the kernel checks the argument. Only a query writes to it, and only 128 bytes. A random address is very
+        // unlikely to be one of the few that this process has mapped.
         let result = Errno::result(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, argument) });
         match result {
             Ok(_) => done += 1,
@@ -206,5 +206,5 @@ fn any_request_is_answered() {
     assert!(done > 0 && refused > done, "{done} {refused}");
     drop((device, one, reader, event));
     until("no flag is left", || module.counters()["flags"] == 0);
-    no_complaints();
+    assert_no_kernel_warnings();
 }

@@ -1,4 +1,4 @@
-//! Each way of waiting: the thread that blocks is the one that is boosted, and not the one that set the flag.
+//! For each kind of wait, the module boosts the thread that blocks, not the thread that set the flag.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -11,13 +11,13 @@ use pronto_expedite::{Counts, Device, Flag, THIS_THREAD};
 
 use crate::machine::{Module, Numbered, until};
 
-/// Arrivals for each way of waiting.
+/// Arrivals for each kind of wait.
 pub(crate) const ROUNDS: u64 = 5;
 
-/// Budgets that are never spent, also where the emulated processor itself has to wait.
+/// Budgets that are never spent, even if the emulated CPU itself has to wait.
 pub(crate) const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
 
-/// A pair of ends: what is written at one is read at the other.
+/// Two ends of a connection: data written to `writer` can be read from `reader`.
 pub(crate) struct Ends {
     pub(crate) name: &'static str,
     pub(crate) reader: OwnedFd,
@@ -45,7 +45,7 @@ pub(crate) fn ends() -> Vec<Ends> {
     ]
 }
 
-/// Reads one message, or an eventfd's number: eight bytes.
+/// Reads one message or an eventfd's counter, eight bytes.
 pub(crate) fn read(end: &OwnedFd) {
     let mut bytes = [0; 8];
     assert_eq!(nix::unistd::read(end, &mut bytes).unwrap(), 8);
@@ -55,7 +55,7 @@ pub(crate) fn write(end: &OwnedFd) {
     assert_eq!(nix::unistd::write(end, &1_u64.to_ne_bytes()).unwrap(), 8);
 }
 
-/// Lets a thread wait `ROUNDS` times, with a flag that this thread has set; what the module counted for the two.
+/// Lets a thread wait `rounds` times on a file that this thread has flagged. Returns the module's counts for the two threads.
 pub(crate) fn counted(
     ends: &Ends,
     wait: impl Fn(&OwnedFd) + Send + 'static,
@@ -86,7 +86,7 @@ pub(crate) fn counted(
     both
 }
 
-/// Whether every arrival was decided about, and every boost has ended.
+/// Returns whether every arrival is accounted for, and every boost has ended.
 pub(crate) fn is_settled(counts: &Counts) -> bool {
     let denied = counts.denied_thread + counts.denied_user + counts.denied_cpu + counts.denied_flag;
     let boosts = counts.direct + counts.worker;
@@ -94,24 +94,32 @@ pub(crate) fn is_settled(counts: &Counts) -> bool {
         && counts.calls == boosts + counts.running + counts.boosted + counts.realtime + denied
 }
 
-pub(crate) fn check(name: &str, way: &str, counts: (Option<Counts>, Option<Counts>)) {
+pub(crate) fn check(name: &str, wait: &str, counts: (Option<Counts>, Option<Counts>)) {
     let (waiter, flagger) = counts;
-    let waiter = waiter.unwrap_or_else(|| panic!("{name}, {way}: the thread that waits is not known"));
-    println!("{name}, {way}: {waiter:?}");
-    assert!(flagger.is_none(), "{name}, {way}: the thread that set the flag was taken: {flagger:?}");
-    assert!(waiter.calls >= ROUNDS, "{name}, {way}: {waiter:?}");
-    assert!(waiter.direct + waiter.worker >= ROUNDS - 1, "{name}, {way}: {waiter:?}");
-    assert_eq!(waiter.denied_thread + waiter.denied_user + waiter.denied_cpu, 0, "{name}, {way}: {waiter:?}");
-    assert_eq!(waiter.replaced, 0, "{name}, {way}: {waiter:?}");
+    let waiter =
+        waiter.unwrap_or_else(|| panic!("{name}, {wait}: the module does not know the waiting thread"));
+    println!("{name}, {wait}: {waiter:?}");
+    assert!(
+        flagger.is_none(),
+        "{name}, {wait}: the module counted the thread that set the flag: {flagger:?}"
+    );
+    assert!(waiter.calls >= ROUNDS, "{name}, {wait}: {waiter:?}");
+    assert!(waiter.direct + waiter.worker >= ROUNDS - 1, "{name}, {wait}: {waiter:?}");
+    assert_eq!(
+        waiter.denied_thread + waiter.denied_user + waiter.denied_cpu,
+        0,
+        "{name}, {wait}: {waiter:?}"
+    );
+    assert_eq!(waiter.replaced, 0, "{name}, {wait}: {waiter:?}");
 }
 
-pub(crate) fn told(module: &Module, way: &str) -> u64 {
-    module.counters()[way]
+pub(crate) fn counter(module: &Module, name: &str) -> u64 {
+    module.counters()[name]
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_in_read_is_boosted_itself() {
+fn a_thread_in_read_is_boosted() {
     let module = Module::load(GENEROUS);
     for ends in ends() {
         check(ends.name, "read", counted(&ends, read, ROUNDS));
@@ -120,13 +128,13 @@ fn a_thread_in_read_is_boosted_itself() {
     let reader = eventfd.as_fd().try_clone_to_owned().unwrap();
     let ends = Ends { name: "eventfd", reader, writer: eventfd.into() };
     check(ends.name, "read", counted(&ends, read, ROUNDS));
-    assert!(told(&module, "told_read") >= 6 * ROUNDS, "{:?}", module.counters());
-    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+    assert!(counter(&module, "told_read") >= 6 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_in_poll_is_boosted_itself() {
+fn a_thread_in_poll_is_boosted() {
     let module = Module::load(GENEROUS);
     for ends in ends() {
         let wait = |end: &OwnedFd| {
@@ -136,13 +144,13 @@ fn a_thread_in_poll_is_boosted_itself() {
         };
         check(ends.name, "poll", counted(&ends, wait, ROUNDS));
     }
-    assert!(told(&module, "told_poll") >= 5 * ROUNDS, "{:?}", module.counters());
-    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+    assert!(counter(&module, "told_poll") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_in_epoll_wait_is_boosted_itself() {
+fn a_thread_in_epoll_wait_is_boosted() {
     let module = Module::load(GENEROUS);
     for ends in ends() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
@@ -154,26 +162,26 @@ fn a_thread_in_epoll_wait_is_boosted_itself() {
         };
         check(ends.name, "epoll_wait", counted(&ends, wait, ROUNDS));
     }
-    assert!(told(&module, "told_epoll") >= 5 * ROUNDS, "{:?}", module.counters());
-    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+    assert!(counter(&module, "told_epoll") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_that_waits_for_io_uring_is_boosted_itself() {
+fn a_thread_that_waits_for_io_uring_is_boosted() {
     let module = Module::load(GENEROUS);
     for ends in ends() {
         let wait = |end: &OwnedFd| {
             let mut ring = io_uring::IoUring::new(2).unwrap();
             let fd = io_uring::types::Fd(end.as_raw_fd());
             let poll = io_uring::opcode::PollAdd::new(fd, libc::POLLIN.cast_unsigned().into()).build();
-            // SAFETY: the request has no buffers, and the descriptor is open until it is done.
+            // SAFETY: the request has no buffers, and the descriptor is open until the request completes.
             unsafe { ring.submission().push(&poll) }.unwrap();
             ring.submit_and_wait(1).unwrap();
             read(end);
         };
         check(ends.name, "io_uring", counted(&ends, wait, ROUNDS));
     }
-    assert!(told(&module, "told_io_uring") >= 5 * ROUNDS, "{:?}", module.counters());
-    assert_eq!(told(&module, "named"), 0, "{:?}", module.counters());
+    assert!(counter(&module, "told_io_uring") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
 }

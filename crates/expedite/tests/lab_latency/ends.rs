@@ -1,5 +1,5 @@
-//! How soon the other side learns of the end of a flagged connection: whatever ends it, and although the device through
-//! which it was flagged stays open, in another process.
+//! Time until the peer notices the end of a flagged connection, for every kind of end. The device through which the connection
+//! was flagged stays open, in another process.
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null;
@@ -16,13 +16,13 @@ use pronto_expedite::{Device, Flag, Unwoken};
 use crate::machine::{Module, Numbered, now, pin, until};
 use crate::{CPUS, tcp};
 
-/// Within this, the end of a connection must have reached its other side. Of virtual time.
+/// Virtual time within which the end of a connection must have reached the peer.
 const IN_TIME: Duration = Duration::from_millis(20);
 
-/// How often each end is tried.
+/// Tries for each kind of end.
 const TRIES: usize = 5;
 
-/// Ends a connection, and returns when it began to.
+/// Function that ends a connection and returns the time when it began to.
 type End = fn(OwnedFd) -> Instant;
 
 const ENDS: [(&str, End); 6] = [
@@ -33,69 +33,69 @@ const ENDS: [(&str, End); 6] = [
     }),
     ("dup2", |end| {
         let null = std::fs::File::open("/dev/null").unwrap();
-        let mut place = end;
+        let mut target = end;
         let start = now();
-        nix::unistd::dup2(&null, &mut place).unwrap();
+        nix::unistd::dup2(&null, &mut target).unwrap();
         start
     }),
     ("close_range", |end| {
         let number = end.into_raw_fd().cast_unsigned();
         let start = now();
-        // SAFETY: the range is one descriptor, which was given up above.
+        // SAFETY: the range is one descriptor, whose ownership was given up above.
         assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, number, number, 0) }, 0);
         start
     }),
-    ("exec", |end| in_a_child(end, Deed::Execute)),
-    ("exit", |end| in_a_child(end, Deed::Exit)),
-    ("kill -9", |end| in_a_child(end, Deed::BeKilled)),
+    ("exec", |end| in_a_child(end, Ending::Execute)),
+    ("exit", |end| in_a_child(end, Ending::Exit)),
+    ("kill -9", |end| in_a_child(end, Ending::BeKilled)),
 ];
 
-/// What a process does that has the connection.
+/// Way in which a process that owns the connection ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum Ending {
     Execute,
     Exit,
     BeKilled,
 }
 
-/// Gives the connection to a process of its own, which ends it when it is told to.
-fn in_a_child(end: OwnedFd, deed: Deed) -> Instant {
-    let (told, tell) = nix::unistd::pipe().unwrap();
+/// Moves the connection to a child process, which ends it when this process notifies it.
+fn in_a_child(end: OwnedFd, ending: Ending) -> Instant {
+    let (notified, notify) = nix::unistd::pipe().unwrap();
     let words: [&CStr; 2] = [c"/usr/bin/sleep", c"1000"];
     let arguments: [*const c_char; 3] = [words[0].as_ptr(), words[1].as_ptr(), null()];
     // SAFETY: the child makes system calls only.
     let child = match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
-            let from = if deed == Deed::BeKilled { &end } else { &told };
+            let from = if ending == Ending::BeKilled { &end } else { &notified };
             let _ = nix::unistd::read(from, &mut [0; 8]);
-            if deed == Deed::Execute {
-                // SAFETY: both are strings and a list of strings, each with its end.
+            if ending == Ending::Execute {
+                // SAFETY: the program is a terminated string, and the arguments are a terminated list of such strings.
                 unsafe { libc::execv(arguments[0], arguments.as_ptr()) };
             }
-            // SAFETY: it ends the process and nothing else.
+            // SAFETY: the call only ends the process.
             unsafe { libc::_exit(0) }
         }
         ForkResult::Parent { child } => child,
     };
-    let number = if deed == Deed::BeKilled { end.as_raw_fd() } else { told.as_raw_fd() };
+    let number = if ending == Ending::BeKilled { end.as_raw_fd() } else { notified.as_raw_fd() };
     until("the child waits", || is_reading(child, number));
     drop(end);
     let start = now();
-    if deed == Deed::BeKilled {
+    if ending == Ending::BeKilled {
         kill(child, Signal::SIGKILL).unwrap();
     } else {
-        nix::unistd::write(&tell, &[0; 8]).unwrap();
+        nix::unistd::write(&notify, &[0; 8]).unwrap();
     }
     start
 }
 
-/// Whether a process is reading from that descriptor, and blocks there.
+/// Returns whether a process blocks in a read of descriptor `number`.
 fn is_reading(child: Pid, number: i32) -> bool {
     let call = std::fs::read_to_string(format!("/proc/{child}/syscall")).unwrap();
     call.starts_with(&format!("{} {number:#x} ", libc::SYS_read))
 }
 
-/// How long it takes until the other side knows.
+/// Measures the time until the peer notices the end.
 fn time_to_end(end: End, is_flagged: bool) -> Duration {
     let (one, other) = tcp();
     let device = Device::open().unwrap();
@@ -104,13 +104,13 @@ fn time_to_end(end: End, is_flagged: bool) -> Duration {
     }
     let start = end(one);
     let mut bytes = [0; 8];
-    assert_eq!(nix::unistd::read(&other, &mut bytes), Ok(0), "that is an end, and not a reset");
+    assert_eq!(nix::unistd::read(&other, &mut bytes), Ok(0), "expected the end of the stream, not a reset");
     let took = start.elapsed();
     end_children();
     took
 }
 
-/// Ends whatever processes were made, and waits for them.
+/// Kills all child processes and waits for them.
 fn end_children() {
     let path = format!("/proc/self/task/{}/children", nix::unistd::gettid());
     for number in std::fs::read_to_string(path).unwrap().split_whitespace() {
@@ -122,7 +122,7 @@ fn end_children() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn the_other_side_knows_of_an_end_in_time() {
+fn the_peer_notices_an_end_in_time() {
     let module = Module::load(&[]);
     pin(CPUS.1);
     for (name, end) in ENDS {
@@ -136,7 +136,7 @@ fn the_other_side_knows_of_an_end_in_time() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn who_waits_through_the_device_holds_no_connection_open_and_is_told() {
+fn a_wait_through_the_device_holds_no_connection_open_and_ends() {
     let module = Module::load(&[]);
     pin(CPUS.1);
     for _ in 0..TRIES {
@@ -146,7 +146,7 @@ fn who_waits_through_the_device_holds_no_connection_open_and_is_told() {
         let waiter = Numbered::spawn({
             let (device, number) = (Arc::clone(&device), one.as_raw_fd());
             move || {
-                // SAFETY: the descriptor is open when the wait begins; after that it is not looked at.
+                // SAFETY: the descriptor is open when the wait begins, and is not used later.
                 let result = device.wait(unsafe { BorrowedFd::borrow_raw(number) }, None);
                 (result, now())
             }
@@ -156,11 +156,11 @@ fn who_waits_through_the_device_holds_no_connection_open_and_is_told() {
         drop(one);
         assert_eq!(nix::unistd::read(&other, &mut [0; 8]), Ok(0));
         let ended = start.elapsed();
-        let (result, told) = waiter.join();
-        let told = told.duration_since(start);
-        println!("the other side knows after {ended:?}, who waits after {told:?}");
+        let (result, wait_ended) = waiter.join();
+        let wait_ended = wait_ended.duration_since(start);
+        println!("the peer notices the end after {ended:?}, the waiting thread after {wait_ended:?}");
         assert_eq!(result, Err(Unwoken::Ended));
-        assert!(ended <= IN_TIME && told <= 2 * IN_TIME, "{ended:?} {told:?}");
+        assert!(ended <= IN_TIME && wait_ended <= 2 * IN_TIME, "{ended:?} {wait_ended:?}");
     }
     until("no flag is left", || module.counters()["flags"] == 0);
 }

@@ -1,9 +1,9 @@
-//! How long a message waits for its handler, next to threads that compute on the handler's CPU, and how long the end of a connection
-//! takes. All in virtual time.
+//! Time until a message reaches its handler while other threads compute on the handler's CPU, and time until the end of a
+//! connection reaches the peer. All times are virtual.
 //!
 //! In some boots the quantum of virtual time (docs/measuring.md) adds milliseconds to a fifth of the delays from send to handler,
-//! with or without a boost. It passes before the handler is on the run queue of its CPU. So a high percentile is taken of the time that the
-//! scheduler counts from there on, and of the delays only the median.
+//! with or without a boost. This time passes before the handler is on the run queue of its CPU. The tests therefore use a high
+//! percentile of the run-queue time, which the scheduler counts, but only the median of the delays.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod ends;
@@ -23,29 +23,29 @@ use pronto_expedite::{Device, Flag};
 
 use machine::{Module, Numbered, now, pin, receive, until};
 
-/// Where handler and hogs run, and where the sender does.
+/// CPU of handler and hogs, and CPU of the sender.
 const CPUS: (usize, usize) = (0, 1);
 
 const HOGS: usize = 6;
 
-/// Messages for each setting and round, and rounds, in which the settings alternate.
+/// Messages per setting and round, and number of rounds, in which the settings alternate.
 const PINGS: usize = 40;
 const ROUNDS: usize = 5;
 
-/// Between two messages, milliseconds: the budget comes back, the handler is asleep. Two ticks of the kernel's clock: beside
-/// a tick, virtual time shows its quantum (docs/measuring.md).
+/// Pause between two messages in milliseconds, in which the budget is refilled and the handler falls asleep. It lasts two ticks of
+/// the kernel's clock, because next to a tick virtual time shows its quantum (docs/measuring.md).
 const PAUSE: u8 = 8;
 
-/// What an arrival whose boost is denied may cost more than one without a flag, instructions.
+/// Extra instructions that an arrival with a denied boost may cost, compared with one without a flag.
 const DENIED: u128 = 500;
 
-/// By what two medians may differ where the same instructions run, instructions.
+/// Instructions by which two medians of the same code may differ.
 const UNFLAGGED: u128 = 100;
 
-/// Of virtual time.
+/// Virtual time of one instruction.
 const NANOSECONDS_PER_INSTRUCTION: u128 = 2;
 
-/// How the handler is scheduled.
+/// Scheduling of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     Off,
@@ -55,7 +55,7 @@ enum Setting {
 
 const SETTINGS: [Setting; 3] = [Setting::Off, Setting::Module, Setting::AlwaysFifo];
 
-/// Processes that compute on the handler's processor, until this is dropped.
+/// Processes that compute on the handler's CPU until this is dropped.
 struct Hogs(Vec<Child>);
 
 impl Hogs {
@@ -76,10 +76,10 @@ impl Drop for Hogs {
     }
 }
 
-/// Makes the calling thread real-time for good.
+/// Makes the calling thread real-time permanently.
 fn set_fifo() {
     let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the structure lives during the call, and 0 is the calling thread.
+    // SAFETY: the structure outlives the call, and 0 is the calling thread.
     let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
     assert_eq!(done, 0);
 }
@@ -99,7 +99,7 @@ fn tcp() -> Ends {
     (listener.accept().unwrap().0.into(), sender.into())
 }
 
-/// One message, which the handler has received.
+/// Timing of a message that the handler has received.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     /// Time from send to handler.
@@ -108,13 +108,13 @@ struct Arrival {
     wait: Duration,
 }
 
-/// Returns how long a thread of this process was runnable and did not run, since its start: the second number of `schedstat`.
+/// Returns the total time that a thread of this process was runnable and did not run: the second number of `schedstat`.
 fn waited(tid: i32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
     Duration::from_nanos(text.split_whitespace().nth(1).unwrap().parse().unwrap())
 }
 
-/// Sends the messages of one round to a handler, which sleeps when each of them is sent.
+/// Sends the messages of one round to a handler that sleeps before each send.
 fn round(ends: Ends, setting: Setting) -> Vec<Arrival> {
     let (receiver, sender) = ends;
     let device = Device::open().unwrap();
@@ -205,19 +205,19 @@ fn measure(name: &str, connect: fn() -> Ends) -> [Figures; SETTINGS.len()] {
     rounds.map(|rounds| Figures::of(&rounds))
 }
 
-/// Checks that a boost makes the handler's delay that of always-FIFO, and leaves it no time to wait for others on its CPU.
+/// Checks that a boost makes the handler's delay close to that of always-FIFO, and nearly removes its waits for other threads.
 fn check_boost(name: &str, connect: fn() -> Ends) {
     let [off, module, fifo] = measure(name, connect);
     assert!(
         10 * module.delay <= 16 * fifo.delay,
-        "{:?} against {:?} of always-FIFO",
+        "delay {:?} with a boost, {:?} with always-FIFO",
         module.delay,
         fifo.delay
     );
-    // Not `<=`: a kernel that does not count waits says 0 for all settings.
+    // Not `<=`: a kernel that does not count waits reports 0 for all settings.
     assert!(
         5 * module.wait < off.wait,
-        "waits of {:?} against {:?} without the module",
+        "waits {:?} with a boost, {:?} without the module",
         module.wait,
         off.wait
     );
@@ -225,17 +225,17 @@ fn check_boost(name: &str, connect: fn() -> Ends) {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_flagged_unix_socket_is_hardly_slower_than_always_fifo() {
+fn a_flagged_unix_socket_is_nearly_as_fast_as_always_fifo() {
     check_boost("unix socket", unix);
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_flagged_tcp_connection_is_hardly_slower_than_always_fifo() {
+fn a_flagged_tcp_connection_is_nearly_as_fast_as_always_fifo() {
     check_boost("tcp", tcp);
 }
 
-/// For how long a thread that goes on computing is boosted.
+/// Measures how long a thread that keeps computing is boosted.
 fn time_boosted(slice: Duration) -> Duration {
     let device = Device::open().unwrap();
     let (receiver, sender) = unix();
@@ -257,10 +257,10 @@ fn time_boosted(slice: Duration) -> Duration {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
+fn a_flag_can_shorten_the_slice_but_not_extend_it() {
     let _module = Module::load(&["slice_us=2000", "thread_percent=50", "user_percent=50"]);
     pin(CPUS.1);
-    // The least of some: the quantum of virtual time may come on top, in some boots half a millisecond every time.
+    // Takes the minimum of several runs: in some boots the quantum of virtual time adds half a millisecond every time.
     let least = |slice| {
         let times: Vec<_> = (0..6).map(|_| time_boosted(slice)).collect();
         println!("{slice:?}: {times:?}");
@@ -273,8 +273,8 @@ fn a_shorter_slice_can_be_asked_for_and_a_longer_one_cannot() {
     assert!(longer < 2 * most, "{longer:?} {most:?}");
 }
 
-/// The time that it takes to write a message to a reader that blocks, nanoseconds: the median, as few writes meet a tick or
-/// find a shorter way.
+/// Returns the median time in nanoseconds to write a message to a blocked reader. The median excludes the few writes that coincide
+/// with a tick or take a shorter path.
 fn time_of_write(flag_through: Option<&Device>) -> u128 {
     let (receiver, sender) = unix();
     if let Some(device) = flag_through {
@@ -307,7 +307,7 @@ fn a_denied_boost_costs_at_most_500_instructions() {
         ("user_percent=0", "denied_user"),
         ("cpu_percent=0", "denied_cpu"),
     ] {
-        // Nobody has a budget.
+        // No thread has a budget.
         let module = Module::load(&[cause]);
         pin(CPUS.1);
         let device = Device::open().unwrap();
@@ -325,7 +325,7 @@ fn a_denied_boost_costs_at_most_500_instructions() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn what_has_no_flag_costs_nothing() {
+fn a_file_without_a_flag_costs_nothing() {
     let module = Module::load(&[]);
     pin(CPUS.1);
     let device = Device::open().unwrap();

@@ -1,20 +1,20 @@
-//! Why messages are sent. Each is counted by the part that decides, not by the one that sends.
+//! The reasons why messages are sent. Each is counted by the part that decides to send, not by the one that sends.
 
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $cause:ident = $text:literal;)*) => {
-        /// A reason for messages. What stays within one node has none.
+        /// A reason for a message between nodes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Cause {
             $($(#[$doc])* $cause,)*
         }
 
         impl Cause {
-            /// All of them.
+            /// All causes.
             pub const ALL: [Self; [$(Self::$cause),*].len()] = [$(Self::$cause),*];
 
-            /// In the words of the reconciliation.
+            /// Returns the name that the report uses in its equations.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $(Self::$cause => $text,)* }
@@ -24,70 +24,70 @@ macro_rules! causes {
 }
 
 causes! {
-    /// This node said to another that it is there.
+    /// This node announced itself to another one.
     Announced = "announcements";
     /// The origin handed a task over.
     HandedOver = "tasks handed over";
     /// A task of another origin was started here.
     Started = "tasks started";
-    /// A task of another origin goes back.
-    WentBack = "tasks gone back";
+    /// A task of another origin migrated back.
+    MigratedBack = "tasks migrated back";
     /// A task of another origin ended here.
-    EndedAway = "tasks ended away";
-    /// The origin took a process apart that another node took part in.
-    TakenApart = "process ends";
-    /// A task touched an address of which its node knew nothing.
+    EndedRemotely = "tasks ended remotely";
+    /// The origin ended a process in which another node took part.
+    ProcessEnded = "process ends";
+    /// A task touched an address that its node does not know.
     RangeMissed = "unknown ranges touched";
     /// The origin looked a range up for another node.
     RangeLookedUp = "ranges looked up";
-    /// A task away from its origin mapped a range.
-    MappedAway = "ranges mapped away";
-    /// The origin mapped a range for a task elsewhere.
-    MappedFor = "ranges mapped for others";
-    /// A task touched a page that its node may not use so, and whose home is elsewhere.
+    /// A task that runs away from its origin mapped a range.
+    MappedRemotely = "ranges mapped remotely";
+    /// The origin mapped a range for a task on another node.
+    MappedFor = "ranges mapped for other nodes";
+    /// A task touched a page with another home, for which its node does not have the access right.
     Faulted = "page faults";
-    /// A home found that another node writes a page that somebody wants.
-    WriterInTheWay = "writers recalled";
-    /// A home granted a page with contents to another node.
+    /// A home recalled a page from a node that writes it, because another node needs it.
+    WriterRecalled = "writers recalled";
+    /// A home granted a page and its contents to another node.
     GrantedContents = "pages granted";
-    /// A home granted the right to write to a node that had the contents.
+    /// A home granted the right to write to a node that already had the contents.
     GrantedRight = "upgrades granted";
-    /// A writer gave contents back to a home that asked.
+    /// A writer returned the contents because the home asked.
     ReturnedContents = "pages returned";
-    /// A writer had given the contents back before the home asked.
-    ReturnedBefore = "pages returned before";
-    /// A home found that another node reads a page that somebody wants to write.
-    ReaderInTheWay = "sharers revoked";
-    /// A reader dropped a copy, because a home elsewhere asked.
+    /// A writer had returned the contents before the home asked.
+    ReturnedEarlier = "pages returned earlier";
+    /// A home revoked the copy of a reader, because another node wants to write the page.
+    ReaderRevoked = "reader copies revoked";
+    /// A reader dropped a copy because the page's home on another node asked.
     CopyDropped = "copies dropped";
-    /// A copy of another home's page made room.
+    /// A clean copy of another home's page was evicted.
     EvictedRead = "copies evicted";
-    /// A written page of another home made room, or its process ended.
-    EvictedWritten = "written pages sent home";
-    /// A home noted what another node gave back.
-    NotedBack = "pages noted as back";
-    /// A task asked another home to sleep.
+    /// A modified page of another home was evicted, or its process ended.
+    EvictedWritten = "modified pages sent home";
+    /// A home recorded that another node returned a page.
+    ReturnNoted = "page returns noted";
+    /// A task asked another home to let it sleep.
     Slept = "futex waits";
-    /// A task asked another home to wake others.
+    /// A task asked another home to wake sleeping tasks.
     Woke = "futex wakes";
-    /// A home answered a task elsewhere.
-    FutexAnswered = "futex answers";
-    /// A task was signalled at another node.
+    /// A home responded to a futex operation of a task on another node.
+    FutexResponded = "futex responses";
+    /// A task on another node was signalled.
     Signalled = "signals raised";
 }
 
-/// Counts causes. Statistics: nothing is decided by them while the system runs.
+/// Counters of causes. They are statistics: the running system makes no decision from them.
 #[derive(Debug, Default)]
 pub struct Causes([AtomicU64; Cause::ALL.len()]);
 
 impl Causes {
-    /// Counts one.
+    /// Counts one occurrence of `cause`.
     pub fn count(&self, cause: Cause) {
         // SYNC: a counter that orders nothing; read after the tasks that count have ended.
         self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All counts, in the order of [`Cause::ALL`].
+    /// Returns all counts, in the order of [`Cause::ALL`].
     #[must_use]
     pub fn counts(&self) -> Vec<u64> {
         // SYNC: as in `count`.

@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::messages::Kind;
 
-/// What one node saw of one message type; sums over nodes have the same form.
+/// Traffic of one message type at one node; sums over nodes have the same form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypeTraffic {
-    /// Sent.
+    /// Messages sent.
     pub sent: u64,
-    /// Received, each once.
+    /// Messages received, without duplicates.
     pub received: u64,
-    /// Bytes of the payloads sent.
+    /// Payload bytes sent.
     pub bytes: u64,
-    /// Of the messages sent, those whose payload was under 100 bytes, as the paper counts small ones.
+    /// Messages sent with a payload under 100 bytes, which the paper counts as small.
     pub under_100: u64,
-    /// Of the bytes sent, those in payloads of more than a kibibyte.
+    /// Bytes sent in payloads of more than 1 KiB.
     pub large_bytes: u64,
-    /// Latencies in nanoseconds, and how many were like that: for a request the round trip that it began, for an answer
-    /// the round trip that it ended, for a notification the time until the sender could go on.
+    /// Latencies: pairs of nanoseconds and count. For a request the round trip that it began, for a reply the round trip that
+    /// it ended, for a notification the time until the sender could continue.
     pub latencies: Vec<(u64, u64)>,
 }
 
-/// What one node, or all of them, saw of every message type, in the order of [`Kind::ALL`].
+/// Traffic of every message type at one node or all nodes, in the order of [`Kind::ALL`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic(pub Vec<TypeTraffic>);
 
@@ -37,13 +37,13 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// What was seen of one type; nothing if this came from elsewhere and is too short.
+    /// Returns the traffic of one type; zero if the list came from elsewhere and is too short.
     #[must_use]
     pub fn of(&self, kind: Kind) -> TypeTraffic {
         self.0.get(kind.index()).cloned().unwrap_or_default()
     }
 
-    /// Adds what another node saw.
+    /// Adds the traffic of another node.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in self.0.iter_mut().zip(&other.0) {
             sum.sent += more.sent;
@@ -57,7 +57,7 @@ impl Traffic {
 }
 
 impl TypeTraffic {
-    /// The latency, nanoseconds, that so large a share of all did not exceed; `None` if none was measured.
+    /// Returns the latency in nanoseconds that a share of `share` did not exceed; `None` if none was measured.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let mut histogram = new_histogram();
@@ -68,66 +68,66 @@ impl TypeTraffic {
     }
 }
 
-/// Where a node writes down its messages; each type has a page of its own, so that types do not wait for each other.
+/// Counters of a node's messages. Each type has its own lock, so that types do not wait for each other.
 #[derive(Debug)]
-pub struct Ledger(Vec<Mutex<Page>>);
+pub struct Ledger(Vec<Mutex<Entry>>);
 
 #[derive(Debug)]
-struct Page {
+struct Entry {
     traffic: TypeTraffic,
     latencies: Histogram<u64>,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        let page = || Mutex::new(Page { traffic: TypeTraffic::default(), latencies: new_histogram() });
-        Self(Kind::ALL.iter().map(|_| page()).collect())
+        let entry = || Mutex::new(Entry { traffic: TypeTraffic::default(), latencies: new_histogram() });
+        Self(Kind::ALL.iter().map(|_| entry()).collect())
     }
 }
 
 impl Ledger {
-    /// A message of so many bytes was sent.
+    /// Counts a sent message with a payload of `bytes` bytes.
     pub fn sent(&self, kind: Kind, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.page(kind, |page| {
-            page.traffic.sent += 1;
-            page.traffic.bytes += bytes;
-            page.traffic.under_100 += u64::from(bytes < SMALL);
-            page.traffic.large_bytes += if bytes > LARGE { bytes } else { 0 };
+        self.entry(kind, |entry| {
+            entry.traffic.sent += 1;
+            entry.traffic.bytes += bytes;
+            entry.traffic.under_100 += u64::from(bytes < SMALL);
+            entry.traffic.large_bytes += if bytes > LARGE { bytes } else { 0 };
         });
     }
 
-    /// A message was received.
+    /// Counts a received message.
     pub fn received(&self, kind: Kind) {
-        self.page(kind, |page| page.traffic.received += 1);
+        self.entry(kind, |entry| entry.traffic.received += 1);
     }
 
-    /// A round trip, or a send, took so long.
+    /// Records the duration of a round trip or a send.
     pub fn took(&self, kind: Kind, duration: Duration) {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.page(kind, |page| page.latencies.saturating_record(nanoseconds));
+        self.entry(kind, |entry| entry.latencies.saturating_record(nanoseconds));
     }
 
-    /// How many messages of each type were sent and received so far.
+    /// Returns the numbers of messages sent and received so far, by type.
     #[must_use]
     pub fn counts(&self) -> Vec<(u64, u64)> {
-        let count = |kind: &Kind| self.page(*kind, |page| (page.traffic.sent, page.traffic.received));
+        let count = |kind: &Kind| self.entry(*kind, |entry| (entry.traffic.sent, entry.traffic.received));
         Kind::ALL.iter().map(count).collect()
     }
 
-    /// Everything written down so far.
+    /// Returns all counts and latencies so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let copy = |page: &mut Page| {
-            let latencies = page.latencies.iter_recorded();
+        let copy = |entry: &mut Entry| {
+            let latencies = entry.latencies.iter_recorded();
             let latencies = latencies.map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
-            TypeTraffic { latencies, ..page.traffic.clone() }
+            TypeTraffic { latencies, ..entry.traffic.clone() }
         };
-        Traffic(Kind::ALL.iter().map(|kind| self.page(*kind, copy)).collect())
+        Traffic(Kind::ALL.iter().map(|kind| self.entry(*kind, copy)).collect())
     }
 
-    fn page<R>(&self, kind: Kind, edit: impl FnOnce(&mut Page) -> R) -> R {
-        // Numbers are whole at every moment: whoever panicked while counting left them so.
+    fn entry<R>(&self, kind: Kind, edit: impl FnOnce(&mut Entry) -> R) -> R {
+        // A panic while counting leaves consistent numbers, so a poisoned lock is usable.
         edit(&mut self.0[kind.index()].lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -139,13 +139,13 @@ fn new_histogram() -> Histogram<u64> {
 /// "Small messages, smaller than a hundred bytes": Kim 2021, section 3.1.
 const SMALL: u64 = 100;
 
-/// The paper's large messages are pages and the like; anything above a kibibyte is.
+/// The paper calls pages and messages of similar size large; we count payloads above 1 KiB.
 const LARGE: u64 = 1024;
 
-/// A minute; longer ones are recorded as this.
+/// One minute; longer latencies are recorded as one minute.
 const HIGHEST_NS: u64 = 60_000_000_000;
 
-/// Steps of under one in a hundred.
+/// Two digits: the error is below 1 %.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_fall_in_the_classes_of_the_paper() {
+    fn sizes_fall_into_the_categories_of_the_paper() {
         let ledger = Ledger::default();
         for bytes in [99, 100, 1_024, 4_130] {
             ledger.sent(Kind::RemotePageResponse, bytes);

@@ -1,5 +1,5 @@
-//! The books of a node: messages by type, causes by kind, and how each arrived. Causes are counted where they happen,
-//! messages where they are sent and again where they are received; that they agree is checked, not arranged.
+//! The accounts of a node: messages by type, causes by kind, and how each message arrived. Causes are counted where they
+//! occur, messages where they are sent and again where they are received. A check compares the independent counts.
 
 mod cause;
 mod ledger;

@@ -1,11 +1,11 @@
-//! Every message has a cause, and every cause its message: the equations, and whether they hold.
+//! The equations between messages and causes: every message has a cause, and every cause its message.
 
 use serde::Serialize;
 
 use super::{Cause, Traffic};
 use crate::messages::Kind;
 
-/// What all nodes counted, together.
+/// Sums of the counts of all nodes.
 #[derive(Clone, Debug)]
 pub struct Totals {
     /// Messages.
@@ -17,25 +17,25 @@ pub struct Totals {
 /// Two numbers, counted in different places, that must be equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Equation {
-    /// What the messages are.
+    /// Names of the message types.
     pub messages: String,
-    /// How many were received.
+    /// Number of messages received.
     pub received: u64,
-    /// What they are for.
+    /// Names of the causes.
     pub causes: String,
-    /// How often that happened.
+    /// Number of occurrences of the causes.
     pub caused: u64,
 }
 
 impl Equation {
-    /// Whether it holds.
+    /// Returns whether both sides are equal.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.received == self.caused
     }
 }
 
-/// All equations, with the numbers of a run.
+/// Returns all equations with the numbers of a run.
 #[must_use]
 pub fn reconcile(totals: &Totals) -> Vec<Equation> {
     let caused = |cause: Cause| totals.causes.get(cause as usize).copied().unwrap_or(0);
@@ -52,30 +52,30 @@ fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(" + ")
 }
 
-/// Requests against what made them necessary, and answers against what was done for them.
+/// Requests paired with what made them necessary, and responses paired with what was done for them.
 const EQUATIONS: &[(&[Kind], &[Cause])] = &[
     (&[Kind::NodeInfo], &[Cause::Announced]),
     (&[Kind::TaskMigrate], &[Cause::HandedOver]),
     (&[Kind::TaskPairing], &[Cause::Started]),
-    (&[Kind::TaskMigrate], &[Cause::WentBack, Cause::EndedAway]),
-    (&[Kind::TaskMigrateBack], &[Cause::WentBack]),
-    (&[Kind::TaskExitRemote], &[Cause::EndedAway]),
-    (&[Kind::TaskExitOrigin], &[Cause::TakenApart]),
+    (&[Kind::TaskMigrate], &[Cause::MigratedBack, Cause::EndedRemotely]),
+    (&[Kind::TaskMigrateBack], &[Cause::MigratedBack]),
+    (&[Kind::TaskExitRemote], &[Cause::EndedRemotely]),
+    (&[Kind::TaskExitOrigin], &[Cause::ProcessEnded]),
     (&[Kind::VmaInfoRequest], &[Cause::RangeMissed]),
     (&[Kind::VmaInfoResponse], &[Cause::RangeLookedUp]),
-    (&[Kind::VmaOpRequest], &[Cause::MappedAway]),
+    (&[Kind::VmaOpRequest], &[Cause::MappedRemotely]),
     (&[Kind::VmaOpResponse], &[Cause::MappedFor]),
-    (&[Kind::RemotePageRequest], &[Cause::Faulted, Cause::WriterInTheWay]),
+    (&[Kind::RemotePageRequest], &[Cause::Faulted, Cause::WriterRecalled]),
     (&[Kind::RemotePageResponse], &[Cause::GrantedContents, Cause::ReturnedContents]),
-    (&[Kind::RemotePageResponseShort], &[Cause::GrantedRight, Cause::ReturnedBefore]),
-    (&[Kind::RemotePageResponse, Kind::RemotePageResponseShort], &[Cause::Faulted, Cause::WriterInTheWay]),
-    (&[Kind::PageInvalidateRequest], &[Cause::ReaderInTheWay]),
+    (&[Kind::RemotePageResponseShort], &[Cause::GrantedRight, Cause::ReturnedEarlier]),
+    (&[Kind::RemotePageResponse, Kind::RemotePageResponseShort], &[Cause::Faulted, Cause::WriterRecalled]),
+    (&[Kind::PageInvalidateRequest], &[Cause::ReaderRevoked]),
     (&[Kind::PageInvalidateResponse], &[Cause::CopyDropped]),
     (&[Kind::RemotePageRelease], &[Cause::EvictedRead]),
     (&[Kind::RemotePageFlush], &[Cause::EvictedWritten]),
-    (&[Kind::RemotePageFlushAck], &[Cause::NotedBack]),
+    (&[Kind::RemotePageFlushAck], &[Cause::ReturnNoted]),
     (&[Kind::FutexRequest], &[Cause::Slept, Cause::Woke]),
-    (&[Kind::FutexResponse], &[Cause::FutexAnswered]),
+    (&[Kind::FutexResponse], &[Cause::FutexResponded]),
     (&[Kind::Signal], &[Cause::Signalled]),
 ];
 
@@ -83,7 +83,7 @@ const EQUATIONS: &[(&[Kind], &[Cause])] = &[
 mod tests {
     use super::*;
 
-    /// Numbers that add up: one task away, one fault with contents, one upgrade, one recall, one futex wait, and so on.
+    /// Returns numbers that reconcile: one task away, one fault with contents, one upgrade, one recall, one futex wait, etc.
     fn balanced() -> Totals {
         let mut traffic = Traffic::default();
         for kind in Kind::ALL {
@@ -102,11 +102,11 @@ mod tests {
         traffic.0[Kind::RemotePageFlushAck.index()].received = 2;
         let mut causes = vec![1; Cause::ALL.len()];
         for cause in
-            [Cause::HandedOver, Cause::Started, Cause::NotedBack, Cause::FutexAnswered, Cause::Faulted]
+            [Cause::HandedOver, Cause::Started, Cause::ReturnNoted, Cause::FutexResponded, Cause::Faulted]
         {
             causes[cause as usize] = 2;
         }
-        causes[Cause::WriterInTheWay as usize] = 2;
+        causes[Cause::WriterRecalled as usize] = 2;
         Totals { traffic, causes }
     }
 

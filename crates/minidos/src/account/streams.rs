@@ -1,7 +1,7 @@
-//! Positions of messages in their streams: given out by the sender, checked by the receiver.
+//! Positions of messages in their streams: assigned by the sender, checked by the receiver.
 //!
-//! A stream is all messages of one type from one node to another, or those with one key. Senders number it; the
-//! receiver sees what is doubled, what came after its successor, and, at the end, what is missing.
+//! A stream consists of all messages of one type from one node to another, or of those with one key. Senders number it. The
+//! receiver detects duplicates, messages that arrive after their successor and, at the end, missing messages.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::messages::{Kind, Stamp};
 
-/// Which stream of one peer: the type, and the key of those that have one.
+/// A stream of one peer: the type, and the key if the type has one.
 type Stream = (Kind, u64);
 
-/// Numbers what a node sends to one peer.
+/// Next positions of the streams from a node to one peer.
 #[derive(Debug, Default)]
 pub struct Outgoing(HashMap<Stream, u64>);
 
 impl Outgoing {
-    /// The next position in a stream; whoever has posted a message there adds one to it. Ordered streams must be posted
-    /// in the order of their positions, so others are kept out meanwhile.
+    /// Returns the next position in a stream. The caller adds one after it has posted a message there. Ordered streams must be
+    /// posted in the order of their positions, so the caller holds a lock until then.
     pub fn next(&mut self, kind: Kind, key: u64) -> &mut u64 {
         self.0.entry((kind, key)).or_default()
     }
 }
 
-/// What went wrong on the way.
+/// Transmission faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
-    /// Messages that came a second time.
+    /// Messages that arrived a second time.
     pub duplicated: u64,
-    /// Messages of an ordered stream that came after their successor.
+    /// Messages of an ordered stream that arrived after their successor.
     pub out_of_order: u64,
-    /// Stamps that no sender of ours gives, and contents that are not what their sum says.
+    /// Stamps that no sender assigns, and contents that do not match their checksum.
     pub corrupt: u64,
 }
 
-/// Checks what a node receives from one peer.
+/// Check of the messages that a node receives from one peer.
 #[derive(Debug, Default)]
 pub struct Incoming {
     streams: HashMap<Stream, Position>,
@@ -50,7 +50,7 @@ struct Position {
 }
 
 impl Incoming {
-    /// Notes an arrival; false if it is no message that counts as received (doubled, or impossible).
+    /// Records an arrival. Returns `false` if the message does not count as received (a duplicate, or an impossible stamp).
     pub fn arrived(&mut self, from: NodeId, kind: Kind, key: u64, order: Order, stamp: Stamp) -> bool {
         let position = self.streams.entry((kind, key)).or_default();
         let sequence = stamp.sequence;
@@ -71,19 +71,19 @@ impl Incoming {
         true
     }
 
-    /// Notes contents that are not what their sum says.
+    /// Counts contents that do not match their checksum.
     pub fn corrupt(&mut self) {
         self.faults.corrupt += 1;
     }
 
-    /// What went wrong so far.
+    /// Returns the faults so far.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults
     }
 }
 
-/// More than can be under way between two nodes; a stamp farther ahead is none.
+/// More messages than can be in flight between two nodes; a stamp farther ahead is corrupt.
 const MAX_GAP: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
 
     const ME: NodeId = NodeId(1);
 
-    /// Arrivals of one stream, as given; what counted, and what went wrong.
+    /// Feeds arrivals of one stream; returns which of them counted, and the faults.
     fn arrive(order: Order, sequences: &[u64]) -> (Vec<bool>, Faults) {
         let mut incoming = Incoming::default();
         let arrived =
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_numbered_apart() {
+    fn streams_are_numbered_separately() {
         let mut outgoing = Outgoing::default();
         let mut post = |kind, key| {
             *outgoing.next(kind, key) += 1;
@@ -114,25 +114,25 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_order_is_fine() {
+    fn messages_in_order_are_no_fault() {
         assert_eq!(arrive(Order::ByKey, &[0, 1, 2]), (vec![true; 3], Faults::default()));
     }
 
     #[test]
-    fn what_comes_after_its_successor_is_out_of_order_only_where_order_was_promised() {
+    fn overtaking_is_a_fault_only_in_ordered_streams() {
         let faults = Faults { out_of_order: 1, ..Faults::default() };
         assert_eq!(arrive(Order::Ordered, &[0, 2, 1, 3]), (vec![true; 4], faults));
         assert_eq!(arrive(Order::Unordered, &[0, 2, 1, 3]), (vec![true; 4], Faults::default()));
     }
 
     #[test]
-    fn what_comes_twice_is_doubled() {
+    fn a_repeated_message_is_a_duplicate() {
         let faults = Faults { duplicated: 2, ..Faults::default() };
         assert_eq!(arrive(Order::Unordered, &[0, 1, 1, 0]), (vec![true, true, false, false], faults));
     }
 
     #[test]
-    fn a_stamp_that_cannot_be_is_corrupt() {
+    fn an_impossible_stamp_is_corrupt() {
         let faults = Faults { corrupt: 1, ..Faults::default() };
         assert_eq!(arrive(Order::Unordered, &[MAX_GAP + 1]), (vec![false], faults));
         let mut incoming = Incoming::default();

@@ -1,4 +1,4 @@
-//! Each transition of the page cache, one by one.
+//! One test per transition of the page cache.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn page(mark: u8) -> Box<Page> {
     page
 }
 
-/// A cache of one frame that has `PAGE` by grant 1.
+/// Returns a cache of one frame that has `PAGE` by grant 1.
 fn with_copy(access: Access) -> Cache<&'static str> {
     let mut cache = Cache::new(1);
     assert_eq!(cache.touch(PAGE, access), Touch::Fault { held: Version::NONE });
@@ -21,7 +21,7 @@ fn with_copy(access: Access) -> Cache<&'static str> {
 }
 
 #[test]
-fn a_fault_is_asked_for_once() {
+fn a_fault_is_requested_once() {
     let mut cache: Cache<()> = Cache::new(1);
     assert_eq!(cache.touch(PAGE, Access::Read), Touch::Fault { held: Version::NONE });
     assert_eq!(cache.touch(PAGE, Access::Read), Touch::Wait);
@@ -31,7 +31,7 @@ fn a_fault_is_asked_for_once() {
     assert_eq!(
         cache.touch(PAGE, Access::Read),
         Touch::Hit,
-        "the copy may be read while the right to write is asked for"
+        "the copy can be read while the right to write is requested"
     );
 }
 
@@ -45,18 +45,21 @@ fn only_a_writer_writes() {
 }
 
 #[test]
-fn a_copy_is_dropped_at_once() {
+fn a_copy_is_dropped_immediately() {
     let mut cache = with_copy(Access::Read);
-    let dropped = Answer { to: "home", page: PAGE, contents: None };
+    let dropped = Response { to: "home", page: PAGE, contents: None };
     assert_eq!(cache.handle_invalidate(PAGE, Version(1), "home"), Some(dropped));
     assert!(cache.contents(PAGE).is_none());
 }
 
 #[test]
-fn a_copy_is_dropped_at_once_even_if_its_task_asks_to_write() {
+fn a_copy_is_dropped_immediately_even_if_its_task_asks_to_write() {
     let mut cache = with_copy(Access::Read);
     cache.touch(PAGE, Access::Write);
-    assert!(cache.handle_invalidate(PAGE, Version(1), "home").is_some(), "else each waits for the other");
+    assert!(
+        cache.handle_invalidate(PAGE, Version(1), "home").is_some(),
+        "otherwise cache and home wait for each other"
+    );
     cache.install(PAGE, Version(3), Some(page(3))).unwrap();
     assert_eq!(cache.contents(PAGE).unwrap().0[0], 3);
 }
@@ -68,8 +71,8 @@ fn a_demand_that_overtakes_its_grant_waits_until_the_page_was_used() {
     assert_eq!(cache.handle_recall(PAGE, Version(2), Access::Write, "home"), None);
     cache.install(PAGE, Version(2), None).unwrap();
     cache.contents_mut(PAGE).unwrap().0[0] = 2;
-    let answer = Answer { to: "home", page: PAGE, contents: Some(page(2)) };
-    assert_eq!(cache.settle(PAGE), Some(answer));
+    let response = Response { to: "home", page: PAGE, contents: Some(page(2)) };
+    assert_eq!(cache.settle(PAGE), Some(response));
     assert!(cache.contents(PAGE).is_none());
 }
 
@@ -80,46 +83,46 @@ fn a_demand_for_an_old_grant_does_not_wait_for_the_next() {
     cache.touch(PAGE, Access::Read);
     assert!(
         cache.handle_invalidate(PAGE, Version(1), "home").is_some(),
-        "the home waits for it before it grants"
+        "the home waits for this response before it grants"
     );
 }
 
 #[test]
-fn a_writer_goes_on_reading_when_somebody_reads() {
+fn a_recalled_writer_keeps_reading_if_another_node_reads() {
     let mut cache = with_copy(Access::Write);
-    let answer = cache.handle_recall(PAGE, Version(1), Access::Read, "home").unwrap();
-    assert_eq!(answer.contents, Some(page(1)));
+    let response = cache.handle_recall(PAGE, Version(1), Access::Read, "home").unwrap();
+    assert_eq!(response.contents, Some(page(1)));
     assert_eq!(cache.touch(PAGE, Access::Read), Touch::Hit);
     assert_eq!(cache.touch(PAGE, Access::Write), Touch::Fault { held: Version(1) });
 }
 
 #[test]
-fn the_copy_used_longest_ago_goes_when_there_are_too_many() {
+fn the_least_recently_used_copy_is_evicted_first() {
     let mut cache = with_copy(Access::Write);
     assert!(cache.evict().is_none());
     cache.touch(OTHER, Access::Read);
     cache.install(OTHER, Version(1), Some(page(2))).unwrap();
     let eviction = cache.evict().unwrap();
     assert_eq!((eviction.page, eviction.version, eviction.contents), (PAGE, Version(1), Some(page(1))));
-    assert_eq!(cache.touch(PAGE, Access::Read), Touch::Wait, "until the home has noted it");
+    assert_eq!(cache.touch(PAGE, Access::Read), Touch::Wait, "the home has not recorded the return yet");
     cache.evicted(PAGE);
     assert!(cache.evict().is_none());
     assert_eq!(cache.touch(PAGE, Access::Read), Touch::Fault { held: Version::NONE });
 }
 
 #[test]
-fn a_page_that_is_being_given_back_still_answers_a_recall() {
+fn a_page_that_is_being_evicted_can_be_recalled() {
     let mut cache = with_copy(Access::Write);
     assert_eq!(cache.evict_written().unwrap().page, PAGE);
-    let answer = cache.handle_recall(PAGE, Version(1), Access::Write, "home").unwrap();
-    assert_eq!(answer.contents, Some(page(1)));
+    let response = cache.handle_recall(PAGE, Version(1), Access::Write, "home").unwrap();
+    assert_eq!(response.contents, Some(page(1)));
     cache.evicted(PAGE);
-    let answer = cache.handle_recall(PAGE, Version(1), Access::Write, "home").unwrap();
-    assert_eq!(answer.contents, None, "the home has it");
+    let response = cache.handle_recall(PAGE, Version(1), Access::Write, "home").unwrap();
+    assert_eq!(response.contents, None, "the home already has the contents");
 }
 
 #[test]
-fn a_grant_that_answers_nothing_is_refused() {
+fn a_grant_without_a_fault_is_refused() {
     let mut cache = with_copy(Access::Read);
     let refused = cache.install(PAGE, Version(2), Some(page(2)));
     assert_eq!(refused, Err(Unexpected::Grant { page: PAGE }));

@@ -1,45 +1,45 @@
-//! Rows of numbers separated by commas; a first line of names is skipped.
+//! Parser for rows of numbers separated by commas. A first line of names is skipped.
 
 use thiserror::Error;
 
 use super::Points;
 
-/// What is wrong with a line.
+/// Error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A field is no number.
-    #[error("column {column} is no number")]
+    /// A field is not a number.
+    #[error("column {column} is not a number")]
     NotANumber {
         /// The column, from 1.
         column: usize,
     },
-    /// A field is infinite, or not a number by its own account.
-    #[error("column {column} is not finite")]
+    /// A field is infinite or NaN.
+    #[error("column {column} is not a finite number")]
     NotFinite {
         /// The column, from 1.
         column: usize,
     },
     /// The line has more or fewer columns than the first.
-    #[error("{found} columns, {expected} in the first row")]
+    #[error("{found} columns, but the first row has {expected}")]
     Columns {
         /// Columns of this line.
         found: usize,
         /// Columns of the first row.
         expected: usize,
     },
-    /// There are more columns than the demo takes.
-    #[error("{0} columns, at most {MAX_COLUMNS} are taken")]
+    /// There are more columns than the demo supports.
+    #[error("{0} columns; at most {MAX_COLUMNS} are supported")]
     TooManyColumns(usize),
-    /// The file ends without a row of numbers.
-    #[error("no row of numbers")]
+    /// The file has no row of numbers.
+    #[error("the file has no row of numbers")]
     Empty,
 }
 
-/// Reads all lines; empty ones are skipped.
+/// Parses all lines; empty lines are skipped.
 ///
 /// # Errors
-/// The number of the first wrong line, from 1, and its fault.
+/// The number of the first invalid line, from 1, and its fault.
 pub(super) fn parse(text: &str) -> Result<Points, (usize, Fault)> {
     let mut points = Points { values: Vec::new(), dims: 0, labels: None };
     let mut last = 1;
@@ -71,12 +71,12 @@ pub(super) fn parse(text: &str) -> Result<Points, (usize, Fault)> {
     if points.dims == 0 { Err((last, Fault::Empty)) } else { Ok(points) }
 }
 
-/// A line of names: not one of its fields is a number.
+/// Returns whether `line` contains only names: none of its fields is a number.
 fn is_header(line: &str) -> bool {
     line.split(',').all(|field| field.trim().parse::<f64>().is_err())
 }
 
-/// A centre of this many numbers fills eight pages.
+/// Maximum number of columns. Chosen by us; no source. A centre of this many numbers fills eight pages.
 const MAX_COLUMNS: usize = 4096;
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told_by_number() {
+    fn invalid_lines_are_reported_by_number() {
         assert_eq!(parse("1,2\n3,4\n5\n"), Err((3, Fault::Columns { found: 1, expected: 2 })));
         assert_eq!(parse("1,2\n\n3,4,5\n"), Err((3, Fault::Columns { found: 3, expected: 2 })));
         assert_eq!(parse("1,2\n1,\n"), Err((2, Fault::NotANumber { column: 2 })));

@@ -6,7 +6,7 @@ use flate2::read::GzDecoder;
 
 use super::{DataError, Points, csv};
 
-/// Unpacks them: 64 pixels per row; the last column, the digit shown, becomes the label.
+/// Unpacks the digits: 64 pixels per row; the last column, the digit shown, becomes the label.
 pub(super) fn load() -> Result<Points, DataError> {
     let mut text = String::new();
     GzDecoder::new(BUNDLE).read_to_string(&mut text).map_err(DataError::Bundle)?;
@@ -28,7 +28,7 @@ pub(super) fn load() -> Result<Points, DataError> {
 
 const BUNDLE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
-/// An image has 8 times 8.
+/// Pixels of an image of 8 by 8.
 const PIXELS: usize = 64;
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bundle_is_what_its_readme_says() {
+    fn the_bundle_matches_its_readme() {
         let digits = load().unwrap();
         assert_eq!((digits.rows(), digits.dims), (1_797, 64));
         assert!(digits.values.iter().all(|pixel| (0.0..=16.0).contains(pixel)));

@@ -19,35 +19,35 @@ pub struct Points {
     pub values: Vec<f64>,
     /// Numbers per row, at least 1.
     pub dims: usize,
-    /// What each row shows, where that is known; used to judge the result, never to find it.
+    /// The class of each row, if known. Used to judge the result, never to compute it.
     pub labels: Option<Vec<u8>>,
 }
 
 impl Points {
-    /// How many rows there are.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.values.len() / self.dims
     }
 
-    /// The numbers of one row.
+    /// Returns the numbers of one row.
     #[must_use]
     pub fn row(&self, row: usize) -> &[f64] {
         &self.values[row * self.dims..(row + 1) * self.dims]
     }
 }
 
-/// Where points come from. Every node gets the same ones.
+/// Source of the points. Every node gets the same points.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The handwritten digits that come with this crate.
+    /// The handwritten digits bundled with this crate.
     Digits,
     /// A file of numbers separated by commas.
     File(PathBuf),
-    /// Made from a seed, and called synthetic wherever it is named.
+    /// Points generated from a seed.
     Synthetic {
-        /// How many.
+        /// Number of points.
         points: usize,
         /// Numbers per point.
         dims: usize,
@@ -57,10 +57,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// Reads or makes the points.
+    /// Reads or generates the points.
     ///
     /// # Errors
-    /// [`DataError`] names file, line and column.
+    /// [`DataError`], which names file, line and column.
     pub fn load(&self) -> Result<Points, DataError> {
         match self {
             Self::Digits => digits::load(),
@@ -83,7 +83,7 @@ impl Source {
         }
     }
 
-    /// What it is called in reports and in what a process has mapped.
+    /// Returns the name of the data in reports and in the process' mapped ranges.
     #[must_use]
     pub fn title(&self) -> String {
         match self {
@@ -96,7 +96,7 @@ impl Source {
     }
 }
 
-/// There are no points.
+/// Reason why the points could not be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -105,31 +105,31 @@ pub enum DataError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The file is larger than the demo takes.
-    #[error("{} has {size} bytes, more than {MAX_FILE_BYTES}", path.display())]
+    /// The file is larger than the demo supports.
+    #[error("{} is too large: {size} bytes, at most {MAX_FILE_BYTES} are supported", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size, bytes.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// There are more numbers than the demo takes.
-    #[error("{values} numbers are more than {MAX_VALUES}")]
+    /// There are more numbers than the demo supports.
+    #[error("too many numbers: {values}, at most {MAX_VALUES} are supported")]
     TooMany {
-        /// How many.
+        /// Number of values requested.
         values: usize,
     },
-    /// A line of the file is wrong.
+    /// A line of the file is invalid.
     #[error("{}, line {line}: {fault}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Error in the line.
         fault: Fault,
     },
     /// The bundled data is damaged.
@@ -137,10 +137,11 @@ pub enum DataError {
     Bundle(io::Error),
 }
 
-/// Keeps a wrong file name (a disk image, a log) from filling the memory of every node.
+/// Maximum size of a file. It prevents a wrong file name (a disk image, a log) from filling the memory of every node.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// 256 MiB on every node: as many as the shortest lines of the largest file have, and a quarter of the address space.
+/// Maximum number of values, 256 MiB on every node: the number of values in the largest file if they are as short as
+/// possible, and a quarter of the address space.
 const MAX_VALUES: usize = 32 << 20;
 
 #[cfg(test)]
@@ -148,19 +149,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named_in_the_error() {
         let error = Source::File("/nowhere/at/all.csv".into()).load().unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all.csv"), "{error}");
     }
 
     #[test]
-    fn more_numbers_than_fit_are_refused_before_they_are_made() {
+    fn too_many_numbers_are_refused_before_they_are_generated() {
         let source = Source::Synthetic { points: usize::MAX, dims: 2, seed: 1 };
         assert!(matches!(source.load(), Err(DataError::TooMany { .. })));
     }
 
     #[test]
-    fn what_is_synthetic_says_so() {
+    fn synthetic_data_is_named_synthetic() {
         let source = Source::Synthetic { points: 10, dims: 2, seed: 1 };
         assert!(source.title().contains("synthetic"));
         assert_eq!(source.load().unwrap().rows(), 10);

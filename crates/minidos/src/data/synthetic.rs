@@ -1,9 +1,9 @@
-//! Points made from a seed: clouds around a few centres.
+//! Points generated from a seed: clouds around a few centres.
 
 use super::Points;
 use crate::random::Random;
 
-/// `rows` points of `dims` numbers, in as many clouds as there are digits.
+/// Generates `rows` points of `dims` numbers in [`CLOUDS`] clouds, as many as there are digits.
 pub(super) fn make(rows: usize, dims: usize, seed: u64) -> Points {
     let (rows, dims) = (rows.max(1), dims.max(1));
     let mut random = Random::new(seed);
@@ -12,7 +12,7 @@ pub(super) fn make(rows: usize, dims: usize, seed: u64) -> Points {
     for _ in 0..rows {
         let cloud = random.below(CLOUDS);
         for centre in &centres[cloud * dims..(cloud + 1) * dims] {
-            // The sum of a few even numbers is round enough, and the same on every machine.
+            // A sum of four uniform numbers is close enough to a normal distribution, and the same on every machine.
             let noise: f64 = (0..4).map(|_| random.unit() - 0.5).sum();
             values.push(centre + noise * SPREAD / 4.0);
         }

@@ -1,4 +1,4 @@
-//! The node processes: started, listened to, and always reaped.
+//! The node processes: starts them, reads their output, and always reaps them.
 
 use core::time::Duration;
 use std::io::{self, BufReader};
@@ -6,25 +6,25 @@ use std::process::{Child, ChildStdin, ChildStdout, Command as Program, ExitStatu
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::options::Options;
-use crate::control::{Command, Notice, hear, say};
+use crate::control::{Command, Notice, read_line, write_line};
 
-/// What came from a node, by its number.
+/// Output of a node process, with the node's number.
 #[derive(Debug)]
-pub(super) enum Heard {
-    /// A notice.
+pub(super) enum NodeOutput {
+    /// A notice that the node sent.
     Notice(u16, Notice),
-    /// It said something else.
-    Nonsense(u16),
-    /// Its output ended, as it does when the process ends.
+    /// A line that is not a notice.
+    Malformed(u16),
+    /// The end of the output, which usually means that the process has ended.
     Closed(u16),
 }
 
-/// All node processes. Dropped, it kills and reaps those that still run.
+/// All node processes. Dropping it kills and reaps those that still run.
 #[derive(Debug)]
 pub(super) struct Children {
     running: Vec<Running>,
-    heard: Receiver<Heard>,
-    tell: Sender<Heard>,
+    outputs: Receiver<NodeOutput>,
+    sender: Sender<NodeOutput>,
 }
 
 #[derive(Debug)]
@@ -35,8 +35,8 @@ struct Running {
 
 impl Children {
     pub(super) fn new() -> Self {
-        let (tell, heard) = channel();
-        Self { running: Vec::new(), heard, tell }
+        let (sender, outputs) = channel();
+        Self { running: Vec::new(), outputs, sender }
     }
 
     /// Starts the next node; the first is number 1.
@@ -61,26 +61,27 @@ impl Children {
         self.running.push(Running { process, input });
         let node = u16::try_from(self.running.len()).unwrap_or(u16::MAX);
         if let Some(output) = output {
-            let tell = self.tell.clone();
-            let listen = move || listen(node, output, &tell);
+            let sender = self.sender.clone();
+            let listen = move || listen(node, output, &sender);
             std::thread::Builder::new().name(format!("node-{node}")).spawn(listen)?;
         }
         Ok(())
     }
 
-    /// Tells one node something.
-    pub(super) fn tell(&mut self, node: u16, command: &Command) -> io::Result<()> {
+    /// Sends a command to one node.
+    pub(super) fn send(&mut self, node: u16, command: &Command) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         let running = self.running.get_mut(usize::from(node) - 1).ok_or_else(gone)?;
-        say(running.input.as_mut().ok_or_else(gone)?, command)
+        write_line(running.input.as_mut().ok_or_else(gone)?, command)
     }
 
-    /// What came, if something does within `limit`.
-    pub(super) fn hear(&self, limit: Duration) -> Option<Heard> {
-        self.heard.recv_timeout(limit).ok()
+    /// Waits up to `limit` for the next output of any node.
+    pub(super) fn receive(&self, limit: Duration) -> Option<NodeOutput> {
+        self.outputs.recv_timeout(limit).ok()
     }
 
-    /// A node that has ended by now, and how: one that was killed before those that ended because they missed it.
+    /// Returns a node that has ended, and its exit status. A node that was killed has priority over nodes that exited by
+    /// themselves, because they may have exited only because it was gone.
     pub(super) fn ended(&mut self) -> Option<(u16, ExitStatus)> {
         let ended = (1..).zip(&mut self.running).filter_map(|(node, running)| {
             let status = running.process.try_wait().ok().flatten()?;
@@ -89,16 +90,16 @@ impl Children {
         ended.min_by_key(|(_, status)| status.code().is_some())
     }
 
-    /// Lets all end by themselves, but waits no longer than `limit` for the next to do so.
+    /// Closes the input of all nodes and waits until all have ended. Fails if none ends within `limit` of the last one.
     pub(super) fn finish(mut self, limit: Duration) -> io::Result<()> {
         for running in &mut self.running {
             running.input = None;
         }
         let mut open = self.running.len();
         while open > 0 {
-            match self.hear(limit) {
-                Some(Heard::Closed(_)) => open -= 1,
-                Some(Heard::Notice(..) | Heard::Nonsense(_)) => {}
+            match self.receive(limit) {
+                Some(NodeOutput::Closed(_)) => open -= 1,
+                Some(NodeOutput::Notice(..) | NodeOutput::Malformed(_)) => {}
                 None => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
@@ -113,26 +114,26 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         for running in &mut self.running {
-            // One that has ended meanwhile cannot be killed, and is reaped all the same.
+            // A process that has ended meanwhile cannot be killed, but must still be reaped.
             let _ = running.process.kill();
             let _ = running.process.wait();
         }
     }
 }
 
-fn listen(node: u16, output: ChildStdout, tell: &Sender<Heard>) {
+fn listen(node: u16, output: ChildStdout, sender: &Sender<NodeOutput>) {
     let mut output = BufReader::new(output);
     let last = loop {
-        match hear(&mut output) {
+        match read_line(&mut output) {
             Ok(Some(notice)) => {
-                if tell.send(Heard::Notice(node, notice)).is_err() {
+                if sender.send(NodeOutput::Notice(node, notice)).is_err() {
                     return;
                 }
             }
-            Ok(None) => break Heard::Closed(node),
-            Err(_) => break Heard::Nonsense(node),
+            Ok(None) => break NodeOutput::Closed(node),
+            Err(_) => break NodeOutput::Malformed(node),
         }
     };
-    // The supervisor may have ended before; then nobody wants to know.
-    let _ = tell.send(last);
+    // Fails if the supervisor has ended; then nothing is left to do.
+    let _ = sender.send(last);
 }

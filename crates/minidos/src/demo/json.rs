@@ -1,4 +1,4 @@
-//! The report for programs: one object, with these keys and no others.
+//! The machine-readable report: one JSON object with exactly these keys.
 
 use serde::{Serialize, Serializer};
 

@@ -1,12 +1,13 @@
-//! The demo: several node processes compute kmeans on shared pages, and every message is accounted for.
+//! The demo: several node processes compute k-means on shared pages, and account for every message.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
-//! | `options` | what can be asked for |
-//! | `children` | the node processes: started, listened to, always reaped |
-//! | `supervisor` | the order of a run |
-//! | `report` | what came out, and whether it is good |
-//! | `table`, `json` | the report for people, and for programs |
+//! | `options` | the options of a run |
+//! | `children` | the node processes: starts them, reads their output, always reaps them |
+//! | `supervisor` | the phases of a run |
+//! | `report` | the results of a run, and its verdict |
+//! | `scratch`, `signals` | the run's temporary directory; SIGINT and SIGTERM |
+//! | `table`, `json` | the human-readable and the machine-readable report |
 
 mod children;
 mod json;

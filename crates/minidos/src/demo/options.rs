@@ -1,4 +1,4 @@
-//! What can be asked of the demo.
+//! The options of a run.
 
 use core::net::{IpAddr, SocketAddr};
 use core::str::FromStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::Source;
 
-/// How the nodes are connected.
+/// Transport between the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Shared memory.
@@ -17,11 +17,11 @@ pub enum Transport {
     Tcp,
     /// RDMA, between places.
     Verbs,
-    /// Shared memory and TCP are offered, and the nodes choose.
+    /// Shared memory and TCP are both offered; the nodes choose.
     Auto,
 }
 
-/// Where a node runs: a network namespace, and its address there.
+/// Place where a node runs: a network namespace and an address in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The namespace, as `ip netns` names it.
@@ -34,7 +34,8 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("{text:?} is not NAMESPACE=ADDRESS, as in n0=10.0.0.1");
+        let wanted =
+            || format!("invalid place {text:?}: expected NAMESPACE=ADDRESS, for example n0=10.0.0.1");
         let (namespace, address) = text.split_once('=').ok_or_else(wanted)?;
         let address = address.parse().map_err(|_| wanted())?;
         if namespace.is_empty() {
@@ -45,7 +46,7 @@ impl FromStr for Place {
 }
 
 impl Transport {
-    /// Where node `node` listens; `directory` is the run's own.
+    /// Returns the addresses at which node `node` listens. `directory` is the run's temporary directory.
     pub(super) fn listen(self, directory: &Path, node: u16, place: Option<&Place>) -> Vec<String> {
         let shm = || format!("shm:{}", directory.join(format!("n{node}.sock")).display());
         let address = place.map_or_else(|| IpAddr::from([127, 0, 0, 1]), |place| place.address);
@@ -58,28 +59,28 @@ impl Transport {
     }
 }
 
-/// A run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Node processes, 1 to [`Options::MAX_NODES`].
     pub nodes: u16,
-    /// How they are connected.
+    /// Transport between the nodes.
     pub transport: Transport,
-    /// Where they run, one after the other, and again from the first; none: here.
+    /// Places of the nodes, assigned in turn. If empty, all nodes run in this network namespace.
     pub places: Vec<Place>,
     /// The points.
     pub source: Source,
-    /// After so long the run has failed, whatever it is doing.
+    /// Time after which the run fails, whatever it is doing.
     pub deadline: Duration,
     /// The program that becomes a node, and its arguments; it calls [`crate::node_main`].
     pub node_program: (PathBuf, Vec<OsString>),
 }
 
 impl Options {
-    /// As many as share a machine sensibly; each has a handful of threads.
+    /// Maximum number of nodes. Chosen by us; no source. Each node has several threads, and all share one machine.
     pub const MAX_NODES: u16 = 16;
 
-    /// Where node `node` runs, if not here.
+    /// Returns the place of node `node`, or `None` if it runs in this network namespace.
     pub(super) fn place(&self, node: u16) -> Option<&Place> {
         self.places.get(usize::from(node.checked_sub(1)?).checked_rem(self.places.len())?)
     }

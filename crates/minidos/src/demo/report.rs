@@ -1,4 +1,4 @@
-//! What came out of a run, and whether it is good.
+//! The results of a run, and its verdict.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::control::{Found, NodeReport};
 use crate::data::Points;
 use crate::kmeans::{Outcome, equal};
 
-/// What a run brought back, before anything is made of it.
+/// Raw results of a run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) single: Outcome,
@@ -18,34 +18,34 @@ pub(super) struct Run {
     pub(super) single_took: Duration,
 }
 
-/// What came out of a run.
+/// Report of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Node processes.
     pub nodes: u16,
-    /// What their links ran over: `shm`, `tcp`, `shm+tcp`, or `none` if there is only one node.
+    /// Transport of their links: `shm`, `tcp`, `shm+tcp`, or `none` if there is only one node.
     pub transport: String,
-    /// What the points are.
+    /// Description of the points.
     pub title: String,
-    /// How many points, and of how many numbers.
+    /// Number of points, and of numbers per point.
     pub shape: (usize, usize),
     /// Iterations that the nodes took.
     pub iterations: u32,
-    /// The share of points in a cluster of mostly their like, if that is known.
+    /// Share of points in a cluster where most points have their label; `None` without labels.
     pub purity: Option<f64>,
-    /// How long the nodes took, from the last one's start to the last one's end.
+    /// Time that the nodes took, from the moment when all listened until the last one finished.
     pub took: Duration,
-    /// How long one process took.
+    /// Time that a single process took for the same work.
     pub single_took: Duration,
     /// Messages and causes of all nodes.
     pub totals: Totals,
     /// Messages that were sent and never received.
     pub lost: u64,
-    /// What else went wrong on the way.
+    /// Other transmission faults.
     pub faults: Faults,
-    /// Whether the centres are those of one process, bit for bit.
+    /// Whether the centres and the number of iterations equal those of a single process, bit for bit.
     pub result_equal: bool,
-    /// The books.
+    /// Equations between messages and their causes.
     pub equations: Vec<Equation>,
     /// Messages that had to wait for room before they were posted.
     pub waits_for_room: u64,
@@ -53,7 +53,7 @@ pub struct Report {
     pub counters: Vec<(String, u64)>,
 }
 
-/// Sizes, as the paper's Fig. 2 tells them; fractions from 0 to 1.
+/// Message sizes in the categories of the paper's Fig. 2, as fractions from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizes {
     /// The share of messages whose payload is under 100 bytes.
@@ -63,7 +63,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Kim 2021, Fig. 2: kmeans on DEX, four nodes.
+    /// Kim 2021, Fig. 2: k-means on DEX, four nodes.
     pub const PUBLISHED: Self = Self { messages_under_100: 0.744, bytes_over_1k: 0.971 };
 }
 
@@ -118,31 +118,31 @@ impl Report {
         }
     }
 
-    /// Messages sent.
+    /// Returns the number of messages sent.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.totals.traffic.0.iter().map(|kind| kind.sent).sum()
     }
 
-    /// Bytes of their payloads.
+    /// Returns the payload bytes of all messages sent.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.totals.traffic.0.iter().map(|kind| kind.bytes).sum()
     }
 
-    /// Whether every message has its cause and every cause its message.
+    /// Returns whether every message has its cause and every cause its message.
     #[must_use]
     pub fn reconciled(&self) -> bool {
         self.equations.iter().all(Equation::holds)
     }
 
-    /// Whether everything is as it must be.
+    /// Returns whether all checks of the run succeeded.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.lost == 0 && self.faults == Faults::default() && self.result_equal && self.reconciled()
     }
 
-    /// Sizes as measured; 0 where there are no messages.
+    /// Returns the measured sizes; 0 if there are no messages.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         let kinds = &self.totals.traffic.0;
@@ -178,7 +178,7 @@ mod tests {
     use crate::data::Source;
     use crate::messages::Kind;
 
-    /// A run in which two nodes met, and nothing else happened; changed before it is judged.
+    /// Returns the report of a run in which two nodes only announced themselves, after `change` has modified the run.
     fn judge(change: impl FnOnce(&mut Run)) -> Report {
         let node = || {
             let mut report = NodeReport { causes: vec![0; Cause::ALL.len()], ..NodeReport::default() };

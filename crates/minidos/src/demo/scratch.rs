@@ -1,4 +1,4 @@
-//! A directory of the run's own, gone when the run ends, however it ends.
+//! The temporary directory of a run, removed when the run ends, however it ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one that nobody else may enter, where the system keeps such things. The path is short, because the name
-    /// of a socket in it may not be longer than 107 bytes.
+    /// Creates a directory that only this user can enter, in the system's temporary directory. The path is short because a
+    /// socket name in it may have at most 107 bytes.
     pub(super) fn new() -> io::Result<Self> {
         let template = std::env::temp_dir().join("pronto-demo-XXXXXX");
         Ok(Self(nix::unistd::mkdtemp(&template)?))
@@ -22,7 +22,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now is left to whoever clears the directory that it lies in.
+        // If this fails, the directory stays until the system's temporary directory is cleaned up.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_gone_with_all_that_is_in_it() {
+    fn dropping_removes_the_directory_and_its_files() {
         let scratch = Scratch::new().unwrap();
         let path = scratch.path().to_owned();
         std::fs::write(path.join("file"), "x").unwrap();

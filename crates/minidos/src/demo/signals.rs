@@ -1,11 +1,11 @@
-//! Interrupts of the supervisor, as something to look at instead of something that ends it.
+//! SIGINT and SIGTERM to the supervisor, polled instead of ending the process.
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Holds back SIGINT and SIGTERM while it lives, so that nodes are reaped and files removed first. They are held back
-/// for this thread and those that it starts from now on; processes that it starts begin without.
+/// Guard that blocks SIGINT and SIGTERM while it exists, so that the supervisor can reap its nodes and remove its files
+/// first. It affects this thread and threads that it starts from now on. Child processes start with the signals unblocked.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     signals: SignalFd,
@@ -13,7 +13,7 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    pub(super) fn hold_back() -> Result<Self, Errno> {
+    pub(super) fn block() -> Result<Self, Errno> {
         let mut wanted = SigSet::empty();
         wanted.add(Signal::SIGINT);
         wanted.add(Signal::SIGTERM);
@@ -23,15 +23,15 @@ impl Interrupts {
         Ok(Self { signals, before })
     }
 
-    /// Whether one has come.
-    pub(super) fn came(&mut self) -> bool {
+    /// Returns whether a signal has arrived.
+    pub(super) fn arrived(&mut self) -> bool {
         matches!(self.signals.read_signal(), Ok(Some(_)))
     }
 }
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        // It was this thread's mask before, so it is one.
+        // Restoring the thread's earlier mask cannot fail, because it was valid.
         let _ = self.before.thread_set_mask();
     }
 }

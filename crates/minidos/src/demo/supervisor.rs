@@ -1,4 +1,4 @@
-//! The order of a run: start the nodes, follow their work, settle the books, compare.
+//! The phases of a run: start the nodes, follow their work, collect the counts, compare.
 
 use core::time::Duration;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 use thiserror::Error;
 
-use super::children::{Children, Heard};
+use super::children::{Children, NodeOutput};
 use super::options::{Options, Transport};
 use super::report::{Report, Run};
 use super::scratch::Scratch;
@@ -19,83 +19,83 @@ use crate::data::{DataError, Points};
 use crate::kmeans::{self, Task};
 use crate::page::PAGE_SIZE;
 
-/// What a run has come to.
+/// Progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The whole computation runs in one process, to compare with.
+    /// The whole computation runs in one process, for comparison.
     Single,
-    /// So many of all nodes listen.
+    /// Number of nodes that listen.
     Listening(u16),
-    /// So many of all nodes have met all others.
+    /// Number of nodes to which all others have announced themselves.
     Joined(u16),
-    /// So many iterations are done.
+    /// Number of iterations completed.
     Iterated(u32),
-    /// The work is done, and messages are counted.
+    /// The work is done; messages are counted.
     Settling,
 }
 
-/// Who wants to know how far a run is.
+/// Observer of a run's progress.
 pub trait Progress {
-    /// The run has come to this.
+    /// Called when the run has reached `moment`.
     fn at(&mut self, moment: &Moment);
 }
 
-/// Why there is no report.
+/// Reason why a run produced no report.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DemoError {
-    /// The number of nodes is not one that is possible.
-    #[error("{0} nodes: 1 to {max} are possible", max = Options::MAX_NODES)]
+    /// The number of nodes is out of range.
+    #[error("invalid number of nodes {0}: expected 1 to {max}", max = Options::MAX_NODES)]
     Nodes(u16),
-    /// There are no points.
+    /// The points could not be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The system refused what a supervisor needs.
+    /// A system call failed that the supervisor needs.
     #[error("cannot start the nodes: {0}")]
     Start(#[from] io::Error),
-    /// Signals cannot be held back.
-    #[error("cannot take charge of signals: {0}")]
+    /// SIGINT and SIGTERM cannot be blocked.
+    #[error("cannot block SIGINT and SIGTERM: {0}")]
     Signals(#[from] Errno),
-    /// A node ended, or was ended.
+    /// A node process exited or was killed.
     #[error("node {node} ended while {doing}: {status}")]
     Ended {
         /// The node.
         node: u16,
-        /// What the run was doing.
+        /// Phase of the run.
         doing: &'static str,
-        /// How it ended.
+        /// Exit status of the process.
         status: ExitStatus,
     },
-    /// A node could not go on.
+    /// A node reported a failure.
     #[error("node {node} failed while {doing}: {reason}")]
     Failed {
         /// The node.
         node: u16,
-        /// What the run was doing.
+        /// Phase of the run.
         doing: &'static str,
-        /// In the node's words.
+        /// Error text from the node.
         reason: String,
     },
-    /// A node said something out of turn.
-    #[error("node {node} said something unexpected while {doing}")]
+    /// A node sent malformed output, or a notice that does not fit the phase.
+    #[error("node {node} sent unexpected output while {doing}")]
     Unexpected {
         /// The node.
         node: u16,
-        /// What the run was doing.
+        /// Phase of the run.
         doing: &'static str,
     },
-    /// The time was over.
-    #[error("not done after {} s, still {doing}", limit.as_secs())]
+    /// The deadline passed.
+    #[error("deadline of {} s passed while {doing}", limit.as_secs())]
     Deadline {
-        /// How long it could have taken.
+        /// Time that the run was allowed to take.
         limit: Duration,
-        /// What the run was doing.
+        /// Phase of the run.
         doing: &'static str,
     },
-    /// SIGINT or SIGTERM came.
+    /// SIGINT or SIGTERM arrived.
     #[error("interrupted while {doing}")]
     Interrupted {
-        /// What the run was doing.
+        /// Phase of the run.
         doing: &'static str,
     },
 }
@@ -103,7 +103,7 @@ pub enum DemoError {
 /// Runs the demo. All node processes have ended and all files are gone when it returns.
 ///
 /// # Errors
-/// [`DemoError`]; a run that ends with wrong books or a wrong result is a [`Report`] that says so.
+/// [`DemoError`]. If the accounts or the result are wrong, the run still returns a [`Report`], which says so.
 pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<Report, DemoError> {
     if !(1..=Options::MAX_NODES).contains(&options.nodes) {
         return Err(DemoError::Nodes(options.nodes));
@@ -111,7 +111,7 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<Report, Dem
     let points = options.source.load()?;
     let task = Task::new(points.rows(), points.dims);
     let mut supervisor = Supervisor {
-        interrupts: Interrupts::hold_back()?,
+        interrupts: Interrupts::block()?,
         began: clock::now(),
         options,
         progress,
@@ -142,7 +142,7 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// One after the other: each is told where those before it listen, and connects to them.
+    /// Starts the nodes one after the other. Each receives the addresses of the earlier nodes and connects to them.
     fn start_nodes(&mut self, scratch: &Scratch, points: &Points, task: Task) -> Result<(), DemoError> {
         let data = points.values.len() * size_of::<f64>();
         let mut peers = Vec::new();
@@ -162,7 +162,7 @@ impl Supervisor<'_> {
                 source: self.options.source.clone(),
                 task,
             };
-            self.tell(node, &Command::Setup(setup))?;
+            self.send(node, &Command::Setup(setup))?;
             match self.next()? {
                 (from, Notice::Listening(addresses)) if from == node => peers.push((node, addresses)),
                 (node, _) => return Err(self.unexpected(node)),
@@ -172,7 +172,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Until all have done their part; returns what the origin found.
+    /// Follows the nodes until all have finished; returns the result that the origin reported.
     fn follow(&mut self) -> Result<Option<Found>, DemoError> {
         let (mut joined, mut finished, mut result) = (0, 0, None);
         while finished < self.options.nodes {
@@ -193,12 +193,12 @@ impl Supervisor<'_> {
         Ok(result)
     }
 
-    /// Waits until as many messages of each type were received as were sent, then takes the books in. If some never
-    /// arrive, the books are taken as they are: the report says what is missing.
+    /// Waits until as many messages of each type were received as were sent, then collects the nodes' reports. If messages
+    /// never arrive, it collects the reports after [`SETTLING`], and the run's report says what is missing.
     fn settle(&mut self) -> Result<Vec<NodeReport>, DemoError> {
         self.doing = "settling";
         self.progress.at(&Moment::Settling);
-        let patience = clock::now() + SETTLING;
+        let limit = clock::now() + SETTLING;
         loop {
             let mut sums: Vec<(u64, u64)> = Vec::new();
             for counts in self.ask(&Command::Count)? {
@@ -208,7 +208,7 @@ impl Supervisor<'_> {
                     .zip(counts)
                     .for_each(|(sum, count)| *sum = (sum.0 + count.0, sum.1 + count.1));
             }
-            if sums.iter().all(|(sent, received)| sent == received) || clock::now() >= patience {
+            if sums.iter().all(|(sent, received)| sent == received) || clock::now() >= limit {
                 break;
             }
         }
@@ -220,17 +220,17 @@ impl Supervisor<'_> {
         Ok(reports)
     }
 
-    /// Asks all, and waits for all answers.
+    /// Sends `command` to all nodes and waits for one notice from each.
     fn ask(&mut self, command: &Command) -> Result<Vec<Notice>, DemoError> {
         for node in 1..=self.options.nodes {
-            self.tell(node, command)?;
+            self.send(node, command)?;
         }
         (0..self.options.nodes).map(|_| self.next().map(|(_, notice)| notice)).collect()
     }
 
-    fn tell(&mut self, node: u16, command: &Command) -> Result<(), DemoError> {
-        // A node that cannot be told has ended; how, is heard from `next`.
-        match self.children.tell(node, command) {
+    fn send(&mut self, node: u16, command: &Command) -> Result<(), DemoError> {
+        // If the write fails, the node has ended; `next` reports how.
+        match self.children.send(node, command) {
             Ok(()) => Ok(()),
             Err(_) => loop {
                 self.next()?;
@@ -238,49 +238,53 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The next notice; an error if none will come.
+    /// Returns the next notice, or an error if none will come.
     fn next(&mut self) -> Result<(u16, Notice), DemoError> {
         loop {
-            if self.interrupts.came() {
+            if self.interrupts.arrived() {
                 return Err(DemoError::Interrupted { doing: self.doing });
             }
             if self.began.elapsed() > self.options.deadline {
                 return Err(DemoError::Deadline { limit: self.options.deadline, doing: self.doing });
             }
-            match self.children.hear(TICK) {
+            match self.children.receive(TICK) {
                 None => {}
-                Some(Heard::Notice(node, Notice::Failed(reason))) => return Err(self.failed(node, reason)),
-                Some(Heard::Notice(node, notice)) => return Ok((node, notice)),
-                Some(Heard::Nonsense(node)) => return Err(self.unexpected(node)),
-                Some(Heard::Closed(node)) => return Err(self.ended(node)),
+                Some(NodeOutput::Notice(node, Notice::Failed(reason))) => {
+                    return Err(self.failed(node, reason));
+                }
+                Some(NodeOutput::Notice(node, notice)) => return Ok((node, notice)),
+                Some(NodeOutput::Malformed(node)) => return Err(self.unexpected(node)),
+                Some(NodeOutput::Closed(node)) => return Err(self.ended(node)),
             }
         }
     }
 
-    /// A node gives up, perhaps only because another was killed; then that is what is told.
+    /// Returns the error for a node that reported a failure. It may have failed only because another node was killed; in that
+    /// case the error names the killed node.
     fn failed(&mut self, node: u16, reason: String) -> DemoError {
-        let patience = clock::now() + GRACE;
-        let mut gave_up = vec![node];
-        while clock::now() < patience {
-            match self.children.hear(TICK) {
-                Some(Heard::Notice(other, Notice::Failed(_))) => gave_up.push(other),
-                Some(Heard::Closed(ended)) if !gave_up.contains(&ended) => return self.ended(ended),
+        let limit = clock::now() + GRACE;
+        let mut failed = vec![node];
+        while clock::now() < limit {
+            match self.children.receive(TICK) {
+                Some(NodeOutput::Notice(other, Notice::Failed(_))) => failed.push(other),
+                Some(NodeOutput::Closed(ended)) if !failed.contains(&ended) => return self.ended(ended),
                 _ => {}
             }
         }
         DemoError::Failed { node, doing: self.doing, reason }
     }
 
-    /// The output of a node has ended, so it ends; perhaps because of an interrupt from the terminal, which all get.
+    /// Returns the error for a node whose output ended, which means that the node ends. An interrupt from the terminal reaches
+    /// all processes of the group, so it takes precedence.
     fn ended(&mut self, node: u16) -> DemoError {
-        let patience = clock::now() + GRACE;
-        while clock::now() < patience {
-            if self.interrupts.came() {
+        let limit = clock::now() + GRACE;
+        while clock::now() < limit {
+            if self.interrupts.arrived() {
                 return DemoError::Interrupted { doing: self.doing };
             }
             match self.children.ended() {
-                // One that ends by itself may do so because it misses one that was killed, and whose end takes longer: the
-                // system has all of its memory to take back first.
+                // A node that exits by itself may do so because another was killed. The end of the killed process takes longer,
+                // because the kernel reclaims all of its memory first.
                 Some((_, status)) if status.code().is_some() => std::thread::park_timeout(TICK),
                 Some((node, status)) => return DemoError::Ended { node, doing: self.doing, status },
                 None => std::thread::yield_now(),
@@ -297,22 +301,22 @@ impl Supervisor<'_> {
     }
 }
 
-/// Frames of each node's cache: half of all data and a little more, so that tasks that move make old pages leave.
+/// Returns the frames of each node's cache: a little more than half of the data, so that migrating tasks cause evictions.
 fn frames(data: usize) -> usize {
     data.div_ceil(PAGE_SIZE) / 2 + SPARE_FRAMES
 }
 
-/// For what is not data: sums, centres, words.
+/// Frames for pages other than data: sums, centres, futex words.
 const SPARE_FRAMES: usize = 32;
 
-/// How often an interrupt and the deadline are looked at.
+/// Interval at which the supervisor checks for an interrupt and the deadline.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How long after the work messages may still be under way.
+/// Time after the work within which the last messages must arrive.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// How long nodes may take to end by themselves once they have reported.
+/// Time within which nodes must end after they have reported.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// How long the system may take to tell of a process that has ended.
+/// Time within which the kernel reports a process that has ended.
 const GRACE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The human-readable report.
 
 use core::fmt;
 
@@ -10,9 +10,9 @@ use crate::messages::Kind;
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rows, dims) = self.shape;
-        writeln!(f, "kmeans on {}: {rows} points of {dims} numbers", self.title)?;
+        writeln!(f, "k-means on {}: {rows} points of {dims} numbers", self.title)?;
         match self.nodes {
-            1 => writeln!(f, "1 node process, which has nobody to send to; {} iterations", self.iterations)?,
+            1 => writeln!(f, "1 node process, which sends no messages; {} iterations", self.iterations)?,
             nodes => {
                 writeln!(
                     f,
@@ -23,13 +23,13 @@ impl fmt::Display for Report {
         }
         writeln!(f, "\n{}\n", types(self))?;
         write_sizes(f, self)?;
-        write_books(f, self)?;
+        write_equations(f, self)?;
         write_pressure(f, self)?;
         write_verdict(f, self)
     }
 }
 
-/// One row per message type; those that the work gave no cause are listed with 0.
+/// Returns the table of message types, one row each; types that were not sent are listed with 0.
 fn types(report: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -54,8 +54,8 @@ fn types(report: &Report) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let notes = "p50, p99: a request and its answer show the round trip that they begin and end, the rest the send.\n\
-                 bytes: payloads; the wire adds 24 to each. In DEX: in that system, with its header of 10, without machine registers.";
+    let notes = "p50, p99: round-trip time for a request and its reply, time of the send for other messages.\n\
+                 bytes: payload without the 24-byte header. in DEX: size in that system, with its 10-byte header, without machine registers.";
     format!("{}\n{notes}", table.trim_fmt())
 }
 
@@ -66,13 +66,13 @@ fn write_sizes(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let distance = measured - published;
         writeln!(f, "  {what:<28} {measured:>6.1} %   {published:>6.1} %   {distance:>+6.1}")
     };
-    writeln!(f, "Sizes, beside Kim (2021)          here     Fig. 2   points apart")?;
+    writeln!(f, "Sizes, compared with Kim (2021)   here     Fig. 2     difference")?;
     line(f, "messages under 100 B", sizes.messages_under_100, Sizes::PUBLISHED.messages_under_100)?;
     line(f, "bytes in large messages", sizes.bytes_over_1k, Sizes::PUBLISHED.bytes_over_1k)?;
     writeln!(f)
 }
 
-fn write_books(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+fn write_equations(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     writeln!(f, "Every message has a cause")?;
     for equation in &report.equations {
         let sign = if equation.holds() { "=" } else { "!=" };
@@ -97,7 +97,7 @@ fn write_verdict(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let faults = report.faults;
     writeln!(
         f,
-        "{} lost, {} duplicated, {} out of order, {} corrupt; books {}",
+        "{} lost, {} duplicated, {} out of order, {} corrupt; accounts {}",
         report.lost,
         faults.duplicated,
         faults.out_of_order,
@@ -105,16 +105,20 @@ fn write_verdict(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         if report.reconciled() { "reconciled" } else { "NOT RECONCILED" }
     )?;
     let equal = if report.result_equal { "equal, bit for bit" } else { "NOT EQUAL" };
-    write!(f, "Result against one process: {equal}")?;
+    write!(f, "Result compared with one process: {equal}")?;
     if let Some(purity) = report.purity {
-        write!(f, "; {:.1} % of the points are in a cluster where most have their label", purity * 100.0)?;
+        write!(
+            f,
+            "; {:.1} % of the points are in a cluster where most points have their label",
+            purity * 100.0
+        )?;
     }
     let (took, single) = (report.took.as_secs_f64(), report.single_took.as_secs_f64());
     let nodes = if report.nodes == 1 { "1 node".into() } else { format!("{} nodes", report.nodes) };
     write!(f, "\n{took:.2} s on {nodes}, {single:.3} s in one process that sends no messages")
 }
 
-/// With a comma after every three digits.
+/// Formats `number` with a comma after every three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -127,7 +131,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// In the unit that leaves one to three digits before the point.
+/// Formats a time in the unit that leaves one to three digits before the decimal point.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown, 15 are kept")]
 fn duration(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
@@ -139,7 +143,7 @@ fn duration(nanoseconds: u64) -> String {
     }
 }
 
-/// Counters that say how much there was, and not how hard it was; the table above has them by type.
+/// Counters of volume, not of pressure; the table shows the volume by type.
 const VOLUMES: [&str; 4] = ["messages_sent", "messages_received", "bytes_sent", "bytes_received"];
 
 #[cfg(test)]
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_the_unit_that_fits() {
+    fn times_have_a_fitting_unit() {
         let texts = [999, 1_500, 2_000_000, 3_100_000_000].map(duration);
         assert_eq!(texts, ["999 ns", "1.5 us", "2.0 ms", "3.1 s"]);
     }

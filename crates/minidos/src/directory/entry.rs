@@ -1,46 +1,46 @@
-//! One page in its home's directory: holders, what is going on, and who is next.
+//! One page in its home's directory: its holders, its current activity, and the queue of requests.
 
 use std::collections::VecDeque;
 
 use pronto::NodeId;
 
-use super::{Action, Returned, Want};
+use super::{Action, Request, Returned};
 use crate::page::{Access, Page, PageNumber, Version};
 
-/// A page at its home.
+/// State of a page at its home.
 #[derive(Debug)]
 pub(super) struct Entry<T> {
     contents: Box<Page>,
     granted: Version,
     holders: Holders,
-    doing: Doing<T>,
-    queue: VecDeque<Want<T>>,
+    activity: Activity<T>,
+    queue: VecDeque<Request<T>>,
 }
 
-/// Who has the page, with the number of the grant.
+/// Nodes that have the page, with the number of the grant.
 #[derive(Debug)]
 enum Holders {
-    /// Any number of readers. The contents here are theirs.
+    /// Any number of readers, with the contents that the entry stores.
     Readers(Vec<(NodeId, Version)>),
-    /// One writer. The contents here may be old.
+    /// One writer. The contents in the entry may be outdated.
     Writer(NodeId, Version),
 }
 
-/// What the page is busy with.
+/// Current activity of a page.
 #[derive(Debug)]
-enum Doing<T> {
-    Nothing,
-    /// Readers drop their copies, so that `for_whom` may write.
+enum Activity<T> {
+    Idle,
+    /// Readers in `left` must drop their copies before the request is served.
     Invalidating {
         left: Vec<NodeId>,
-        for_whom: Want<T>,
+        request: Request<T>,
     },
-    /// The writer gives back the contents.
+    /// The writer must return the contents before the request is served.
     Recalling {
         from: NodeId,
         access: Access,
         flushed: bool,
-        for_whom: Want<T>,
+        request: Request<T>,
     },
 }
 
@@ -50,64 +50,64 @@ impl<T> Entry<T> {
             contents,
             granted: Version::NONE,
             holders: Holders::Readers(Vec::new()),
-            doing: Doing::Nothing,
+            activity: Activity::Idle,
             queue: VecDeque::new(),
         }
     }
 
-    pub(super) fn push(&mut self, want: Want<T>) {
-        self.queue.push_back(want);
+    pub(super) fn push(&mut self, request: Request<T>) {
+        self.queue.push_back(request);
     }
 
     /// Serves the queue until it is empty or the page is busy.
     pub(super) fn advance(&mut self, page: PageNumber, actions: &mut VecDeque<Action<T>>) {
-        while matches!(self.doing, Doing::Nothing) {
-            let Some(want) = self.queue.pop_front() else { return };
-            self.serve(page, want, actions);
+        while matches!(self.activity, Activity::Idle) {
+            let Some(request) = self.queue.pop_front() else { return };
+            self.serve(page, request, actions);
         }
     }
 
-    /// Grants, or demands what stands in the way.
-    fn serve(&mut self, page: PageNumber, want: Want<T>, actions: &mut VecDeque<Action<T>>) {
-        let access = match &want {
-            Want::Page { access, .. } => *access,
-            Want::Word { .. } => Access::Read,
+    /// Grants a request, or demands that conflicting holders give the page up.
+    fn serve(&mut self, page: PageNumber, request: Request<T>, actions: &mut VecDeque<Action<T>>) {
+        let access = match &request {
+            Request::Page { access, .. } => *access,
+            Request::Word { .. } => Access::Read,
         };
         match &self.holders {
             Holders::Writer(writer, version) => {
                 let (to, version) = (*writer, *version);
                 actions.push_back(Action::Recall { to, page, version, access });
-                self.doing = Doing::Recalling { from: to, access, flushed: false, for_whom: want };
+                self.activity = Activity::Recalling { from: to, access, flushed: false, request };
             }
             Holders::Readers(readers) => {
-                let in_the_way = |reader: NodeId| match &want {
-                    Want::Page { from, access: Access::Write, .. } => reader != *from,
-                    Want::Page { access: Access::Read, .. } | Want::Word { .. } => false,
+                let conflicts = |reader: NodeId| match &request {
+                    Request::Page { from, access: Access::Write, .. } => reader != *from,
+                    Request::Page { access: Access::Read, .. } | Request::Word { .. } => false,
                 };
                 let mut left = Vec::new();
-                for &(to, version) in readers.iter().filter(|(reader, _)| in_the_way(*reader)) {
+                for &(to, version) in readers.iter().filter(|(reader, _)| conflicts(*reader)) {
                     actions.push_back(Action::Invalidate { to, page, version });
                     left.push(to);
                 }
                 if left.is_empty() {
-                    self.grant(page, want, actions);
+                    self.grant(page, request, actions);
                 } else {
-                    self.doing = Doing::Invalidating { left, for_whom: want };
+                    self.activity = Activity::Invalidating { left, request };
                 }
             }
         }
     }
 
-    /// Nobody stands in the way.
-    fn grant(&mut self, page: PageNumber, want: Want<T>, actions: &mut VecDeque<Action<T>>) {
+    /// Grants a request that conflicts with no holder.
+    fn grant(&mut self, page: PageNumber, request: Request<T>, actions: &mut VecDeque<Action<T>>) {
         let Holders::Readers(readers) = &mut self.holders else {
             unreachable!("a writer is recalled before anything is granted");
         };
-        match want {
-            Want::Word { offset, to } => {
+        match request {
+            Request::Word { offset, to } => {
                 actions.push_back(Action::Word { to, word: self.contents.word(offset) });
             }
-            Want::Page { from, access, held, to } => {
+            Request::Page { from, access, held, to } => {
                 self.granted = self.granted.next();
                 let version = self.granted;
                 let has_contents = readers.contains(&(from, held));
@@ -122,11 +122,11 @@ impl<T> Entry<T> {
         }
     }
 
-    /// Takes a reader's answer; false if none was awaited.
+    /// Handles a reader's response; returns `false` if none was expected.
     pub(super) fn invalidated(&mut self, from: NodeId) -> bool {
-        let Doing::Invalidating { left, .. } = &mut self.doing else { return false };
-        let Some(place) = left.iter().position(|reader| *reader == from) else { return false };
-        left.swap_remove(place);
+        let Activity::Invalidating { left, .. } = &mut self.activity else { return false };
+        let Some(index) = left.iter().position(|reader| *reader == from) else { return false };
+        left.swap_remove(index);
         let all = left.is_empty();
         if let Holders::Readers(readers) = &mut self.holders {
             readers.retain(|(reader, _)| *reader != from);
@@ -137,9 +137,9 @@ impl<T> Entry<T> {
         true
     }
 
-    /// Takes the writer's answer; false if none was awaited.
+    /// Handles the writer's response; returns `false` if none was expected.
     pub(super) fn recalled(&mut self, from: NodeId, returned: Returned) -> bool {
-        let Doing::Recalling { from: asked, access, flushed, .. } = &self.doing else { return false };
+        let Activity::Recalling { from: asked, access, flushed, .. } = &self.activity else { return false };
         let lost = matches!(returned, Returned::Gone) && !*flushed;
         if *asked != from || lost {
             return false;
@@ -148,7 +148,7 @@ impl<T> Entry<T> {
         let version = match self.holders {
             Holders::Writer(_, version) => version,
             Holders::Readers(_) => {
-                unreachable!("a recall is about a writer, and stays so until it is answered")
+                unreachable!("the page keeps its writer until the recall is completed")
             }
         };
         if let Returned::Contents(contents) = returned {
@@ -159,12 +159,12 @@ impl<T> Entry<T> {
         true
     }
 
-    /// Puts the want that the page was busy for first in the queue again.
+    /// Ends the activity and puts its request back at the head of the queue.
     fn resume(&mut self) {
-        match core::mem::replace(&mut self.doing, Doing::Nothing) {
-            Doing::Nothing => {}
-            Doing::Invalidating { for_whom, .. } | Doing::Recalling { for_whom, .. } => {
-                self.queue.push_front(for_whom);
+        match core::mem::replace(&mut self.activity, Activity::Idle) {
+            Activity::Idle => {}
+            Activity::Invalidating { request, .. } | Activity::Recalling { request, .. } => {
+                self.queue.push_front(request);
             }
         }
     }
@@ -179,16 +179,16 @@ impl<T> Entry<T> {
         match &mut self.holders {
             Holders::Writer(writer, granted) if (*writer, *granted) == (from, version) => {
                 self.contents = contents;
-                match &mut self.doing {
-                    // The recall is on its way to the writer, and is answered in any case.
-                    Doing::Recalling { flushed, .. } => *flushed = true,
-                    Doing::Nothing | Doing::Invalidating { .. } => {
+                match &mut self.activity {
+                    // The recall is in flight to the writer, which responds in any case.
+                    Activity::Recalling { flushed, .. } => *flushed = true,
+                    Activity::Idle | Activity::Invalidating { .. } => {
                         self.holders = Holders::Readers(Vec::new())
                     }
                 }
             }
             Holders::Writer(..) => {}
-            // A recall let it go on reading, and brought the same contents.
+            // A recall let the writer keep reading, and brought the same contents.
             Holders::Readers(readers) => readers.retain(|reader| *reader != (from, version)),
         }
     }
@@ -196,7 +196,7 @@ impl<T> Entry<T> {
 
 #[cfg(test)]
 impl<T> Entry<T> {
-    /// The writer, if there is one.
+    /// Returns the writer, if there is one.
     pub(super) fn writer(&self) -> Option<NodeId> {
         match &self.holders {
             Holders::Writer(writer, _) => Some(*writer),
@@ -204,7 +204,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// The readers, in rising order.
+    /// Returns the readers in ascending order.
     pub(super) fn readers(&self) -> Vec<NodeId> {
         let mut readers: Vec<NodeId> = match &self.holders {
             Holders::Writer(..) => Vec::new(),
@@ -214,12 +214,12 @@ impl<T> Entry<T> {
         readers
     }
 
-    /// Whether the third invariant of the directory holds.
+    /// Returns whether the third invariant of the directory holds.
     pub(super) fn is_consistent(&self) -> bool {
-        match &self.doing {
-            Doing::Nothing => self.queue.is_empty(),
-            Doing::Invalidating { left, .. } => !left.is_empty() && self.writer().is_none(),
-            Doing::Recalling { from, .. } => self.writer() == Some(*from),
+        match &self.activity {
+            Activity::Idle => self.queue.is_empty(),
+            Activity::Invalidating { left, .. } => !left.is_empty() && self.writer().is_none(),
+            Activity::Recalling { from, .. } => self.writer() == Some(*from),
         }
     }
 }

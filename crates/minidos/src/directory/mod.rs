@@ -1,17 +1,17 @@
-//! The directory of a home node: who holds which of its pages, and who waits for them.
+//! The directory of a home node: the holders of each of its pages, and the queue of requests.
 //!
-//! Many nodes may hold a page to read it, or one to write it. A request that the holders stand in the way of turns into
-//! demands to them, and is granted when the last has answered; until then the page is busy and later requests wait in a
-//! queue *here*, not in a handler. So a home needs no thread per contended page, and cannot run out of them.
+//! Many nodes may hold a page to read it, or one node to write it. If holders conflict with a request, the directory sends
+//! them demands, and grants the request when the last holder has responded. Until then the page is busy, and later requests
+//! wait in a queue *here*, not in a handler. A home therefore needs no thread per contended page and cannot run out of them.
 //!
-//! Use: `handle_*` takes a message in; then take out actions with [`Directory::poll_action`] until there is none.
+//! Pass a message to `handle_*`, then take actions from [`Directory::poll_action`] until it returns `None`.
 //!
 //! # Invariants
-//! 1. A page has one writer and no readers, or any number of readers and no writer (counting a grant from the moment it
-//!    is handed out, and a holder until it has answered the demand or given the page back).
-//! 2. The contents kept here are the page's last ones unless somebody holds it to write.
-//! 3. A page that is busy has demands outstanding; a page that is not has nobody in its queue.
-//! 4. Grants of one page carry rising versions.
+//! 1. A page has one writer and no readers, or any number of readers and no writer. A grant counts from the moment it is
+//!    handed out. A holder counts until it has responded to the demand or returned the page.
+//! 2. The contents stored here are current unless a node holds the page to write.
+//! 3. A busy page has outstanding demands. A page that is not busy has an empty queue.
+//! 4. Grants of one page carry ascending versions.
 
 mod entry;
 #[cfg(test)]
@@ -25,10 +25,10 @@ use thiserror::Error;
 use crate::page::{Access, Page, PageNumber, Version};
 use entry::Entry;
 
-/// What the directory wants done.
+/// An action that the directory requests.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// Tell a reader to drop its copy; answer with [`Directory::handle_invalidated`].
+    /// Ask a reader to drop its copy. Pass its response to [`Directory::handle_invalidated`].
     Invalidate {
         /// The reader.
         to: NodeId,
@@ -37,7 +37,7 @@ pub enum Action<T> {
         /// The grant that ends.
         version: Version,
     },
-    /// Ask the writer for the contents; answer with [`Directory::handle_recalled`].
+    /// Ask the writer for the contents. Pass its response to [`Directory::handle_recalled`].
     Recall {
         /// The writer.
         to: NodeId,
@@ -45,60 +45,60 @@ pub enum Action<T> {
         page: PageNumber,
         /// The grant that ends.
         version: Version,
-        /// What somebody else is about to do. If it is to read, the writer may go on reading.
+        /// The access that another node is about to get. If it is `Read`, the writer may keep reading.
         access: Access,
     },
-    /// Hand out a page.
+    /// Grant a page.
     Grant {
-        /// Who asked.
+        /// Handle of the requester.
         to: T,
         /// The page.
         page: PageNumber,
         /// The number of this grant.
         version: Version,
-        /// The contents; `None` if who asked has them.
+        /// The contents; `None` if the requester has them.
         contents: Option<Box<Page>>,
     },
-    /// Tell the value of a word. It is so at this moment: nobody can have written since, until the next `handle_*`.
+    /// Report the value of a word. The value is current until the next `handle_*`: no node can write the page before.
     Word {
-        /// Who asked.
+        /// Handle of the requester.
         to: T,
         /// The word; `None` if none lies at that offset.
         word: Option<u32>,
     },
 }
 
-/// What somebody asks of a page.
+/// A request for a page.
 #[derive(Debug)]
-enum Want<T> {
-    /// A right for itself.
+enum Request<T> {
+    /// A node requests an access right.
     Page { from: NodeId, access: Access, held: Version, to: T },
-    /// To look at a word where it lies.
+    /// Reads a word at the home.
     Word { offset: usize, to: T },
 }
 
-/// What a writer answers to a demand for its page.
+/// Response of a writer to a recall of its page.
 #[derive(Debug)]
 pub enum Returned {
     /// The contents.
     Contents(Box<Page>),
-    /// It has given the page back already.
+    /// The writer has already returned the page.
     Gone,
 }
 
-/// A peer said something that does not follow from what was said before.
+/// Protocol violation by a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// An answer to a demand that was not made.
-    #[error("node {from} answers for page {page}, which was not asked of it", page = page.0)]
-    NotAsked {
-        /// Who answered.
+    /// A response to a demand that was not made.
+    #[error("node {from} sent an unsolicited response for page {page}", page = page.0)]
+    Unsolicited {
+        /// Sender of the response.
         from: NodeId,
         /// The page.
         page: PageNumber,
     },
-    /// A page whose home is elsewhere, or nowhere.
+    /// A page that is not in this directory.
     #[error("page {page} has no directory entry here", page = page.0)]
     NotHome {
         /// The page.
@@ -106,7 +106,7 @@ pub enum Violation {
     },
 }
 
-/// The directory of one home. `T` is the handle by which whoever asked is answered.
+/// The directory of one home. `T` is the handle for the response to a requester.
 #[derive(Debug)]
 pub struct Directory<T> {
     entries: HashMap<PageNumber, Entry<T>>,
@@ -120,20 +120,20 @@ impl<T> Default for Directory<T> {
 }
 
 impl<T> Directory<T> {
-    /// Takes a page in, of which this node is the home. Nobody holds it yet.
+    /// Adds a page whose home is this node. It has no holders yet.
     pub fn insert(&mut self, page: PageNumber, contents: Box<Page>) {
         self.entries.insert(page, Entry::new(contents));
     }
 
-    /// Takes a page of zeroes in, if it is not here yet.
+    /// Adds a page of zeroes if the page does not exist yet.
     pub fn insert_if_absent(&mut self, page: PageNumber) {
         self.entries.entry(page).or_insert_with(|| Entry::new(Page::zeroed()));
     }
 
-    /// A node asks for `page`, whose contents it still has from the grant `held`.
+    /// Handles a node's request for `page`. The node still has the contents of the grant `held`.
     ///
     /// # Errors
-    /// [`Violation::NotHome`] gives `to` back.
+    /// [`Violation::NotHome`] returns `to`.
     pub fn handle_request(
         &mut self,
         page: PageNumber,
@@ -142,32 +142,32 @@ impl<T> Directory<T> {
         held: Version,
         to: T,
     ) -> Result<(), (Violation, T)> {
-        self.want(page, Want::Page { from, access, held, to })
+        self.enqueue(page, Request::Page { from, access, held, to })
     }
 
-    /// Somebody asks for the word at `offset` of `page`, as the last writer left it.
+    /// Requests the word at `offset` of `page`, as the last writer left it.
     ///
     /// # Errors
-    /// [`Violation::NotHome`] gives `to` back.
-    pub fn handle_look(&mut self, page: PageNumber, offset: usize, to: T) -> Result<(), (Violation, T)> {
-        self.want(page, Want::Word { offset, to })
+    /// [`Violation::NotHome`] returns `to`.
+    pub fn handle_read_word(&mut self, page: PageNumber, offset: usize, to: T) -> Result<(), (Violation, T)> {
+        self.enqueue(page, Request::Word { offset, to })
     }
 
-    /// A reader has dropped its copy.
+    /// Handles a reader's report that it has dropped its copy.
     ///
     /// # Errors
-    /// [`Violation`] if it was not asked to.
+    /// [`Violation`] if the reader was not asked to.
     pub fn handle_invalidated(&mut self, page: PageNumber, from: NodeId) -> Result<(), Violation> {
         let (entry, actions) = self.parts(page)?;
-        entry.invalidated(from).then_some(()).ok_or(Violation::NotAsked { from, page })?;
+        entry.invalidated(from).then_some(()).ok_or(Violation::Unsolicited { from, page })?;
         entry.advance(page, actions);
         Ok(())
     }
 
-    /// The writer has answered a recall.
+    /// Handles the writer's response to a recall.
     ///
     /// # Errors
-    /// [`Violation`] if it was not asked to, or says that it gave back what never came.
+    /// [`Violation`] if the writer was not asked, or claims to have returned a page that never arrived.
     pub fn handle_recalled(
         &mut self,
         page: PageNumber,
@@ -175,15 +175,15 @@ impl<T> Directory<T> {
         returned: Returned,
     ) -> Result<(), Violation> {
         let (entry, actions) = self.parts(page)?;
-        entry.recalled(from, returned).then_some(()).ok_or(Violation::NotAsked { from, page })?;
+        entry.recalled(from, returned).then_some(()).ok_or(Violation::Unsolicited { from, page })?;
         entry.advance(page, actions);
         Ok(())
     }
 
-    /// A reader no longer keeps its copy. What is not known any more is ignored: an invalidation was faster.
+    /// Handles a reader's report that it has evicted its copy. An unknown copy is ignored: an invalidation was faster.
     ///
     /// # Errors
-    /// [`Violation::NotHome`].
+    /// [`Violation::NotHome`] if the page is not in this directory.
     pub fn handle_released(
         &mut self,
         page: PageNumber,
@@ -194,10 +194,10 @@ impl<T> Directory<T> {
         Ok(())
     }
 
-    /// The writer no longer keeps the page. What is not known any more is ignored: a recall was faster.
+    /// Handles a page that its writer has evicted. An unknown grant is ignored: a recall was faster.
     ///
     /// # Errors
-    /// [`Violation::NotHome`].
+    /// [`Violation::NotHome`] if the page is not in this directory.
     pub fn handle_flushed(
         &mut self,
         page: PageNumber,
@@ -209,17 +209,17 @@ impl<T> Directory<T> {
         Ok(())
     }
 
-    /// The next thing to do.
+    /// Returns the next action to execute.
     pub fn poll_action(&mut self) -> Option<Action<T>> {
         self.actions.pop_front()
     }
 
-    fn want(&mut self, page: PageNumber, want: Want<T>) -> Result<(), (Violation, T)> {
+    fn enqueue(&mut self, page: PageNumber, request: Request<T>) -> Result<(), (Violation, T)> {
         let Some(entry) = self.entries.get_mut(&page) else {
-            let (Want::Page { to, .. } | Want::Word { to, .. }) = want;
+            let (Request::Page { to, .. } | Request::Word { to, .. }) = request;
             return Err((Violation::NotHome { page }, to));
         };
-        entry.push(want);
+        entry.push(request);
         entry.advance(page, &mut self.actions);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Each transition of the directory, one by one.
+//! One test per transition of the directory.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn page(mark: u8) -> Box<Page> {
     page
 }
 
-/// Takes all actions, and checks the entry.
+/// Returns all actions after checking the entry.
 fn actions(directory: &mut Directory<&'static str>) -> Vec<Action<&'static str>> {
     assert!(directory.entries[&PAGE].is_consistent());
     core::iter::from_fn(|| directory.poll_action()).collect()
@@ -87,7 +87,7 @@ fn a_reader_that_lost_its_copy_while_it_asked_to_write_gets_the_contents() {
 }
 
 #[test]
-fn a_writer_keeps_reading_when_somebody_reads() {
+fn a_recalled_writer_keeps_reading_if_another_node_reads() {
     let mut directory = directory();
     ask(&mut directory, ONE, Access::Write, 0, "a");
     ask(&mut directory, TWO, Access::Read, 0, "b");
@@ -98,7 +98,7 @@ fn a_writer_keeps_reading_when_somebody_reads() {
 }
 
 #[test]
-fn a_reader_that_gives_back_while_it_is_asked_to_drop_is_waited_for_all_the_same() {
+fn a_writer_waits_for_the_response_of_a_reader_that_evicts_its_copy_meanwhile() {
     let mut directory = directory();
     ask(&mut directory, ONE, Access::Read, 0, "a");
     ask(&mut directory, TWO, Access::Write, 0, "b");
@@ -138,7 +138,7 @@ fn a_flush_and_a_recall_may_cross() {
 }
 
 #[test]
-fn an_old_flush_does_not_overwrite_what_was_written_since() {
+fn an_old_flush_does_not_overwrite_newer_contents() {
     let mut directory = directory();
     ask(&mut directory, ONE, Access::Write, 0, "a");
     ask(&mut directory, TWO, Access::Write, 0, "b");
@@ -151,29 +151,29 @@ fn an_old_flush_does_not_overwrite_what_was_written_since() {
 }
 
 #[test]
-fn a_word_is_told_as_the_last_writer_left_it() {
+fn a_word_has_the_value_of_the_last_write() {
     let mut directory = directory();
     ask(&mut directory, ONE, Access::Write, 0, "a");
-    directory.handle_look(PAGE, 0, "look").unwrap();
-    directory.handle_look(PAGE, 4095, "beyond").unwrap();
+    directory.handle_read_word(PAGE, 0, "first").unwrap();
+    directory.handle_read_word(PAGE, 4095, "beyond").unwrap();
     assert_eq!(actions(&mut directory), [grant("a", 1, Some(0)), recall(ONE, 1, Access::Read)]);
     directory.handle_recalled(PAGE, ONE, Returned::Contents(page(6))).unwrap();
-    let told = [Action::Word { to: "look", word: Some(6) }, Action::Word { to: "beyond", word: None }];
-    assert_eq!(actions(&mut directory), told);
+    let words = [Action::Word { to: "first", word: Some(6) }, Action::Word { to: "beyond", word: None }];
+    assert_eq!(actions(&mut directory), words);
 }
 
 #[test]
-fn what_was_not_asked_is_refused() {
+fn unsolicited_messages_are_refused() {
     let mut directory = directory();
-    let not_asked = |from| Err(Violation::NotAsked { from, page: PAGE });
-    assert_eq!(directory.handle_invalidated(PAGE, ONE), not_asked(ONE));
-    assert_eq!(directory.handle_recalled(PAGE, ONE, Returned::Contents(page(1))), not_asked(ONE));
+    let unsolicited = |from| Err(Violation::Unsolicited { from, page: PAGE });
+    assert_eq!(directory.handle_invalidated(PAGE, ONE), unsolicited(ONE));
+    assert_eq!(directory.handle_recalled(PAGE, ONE, Returned::Contents(page(1))), unsolicited(ONE));
     ask(&mut directory, ONE, Access::Write, 0, "a");
     ask(&mut directory, TWO, Access::Write, 0, "b");
     actions(&mut directory);
-    assert_eq!(directory.handle_recalled(PAGE, TWO, Returned::Contents(page(1))), not_asked(TWO));
-    assert_eq!(directory.handle_recalled(PAGE, ONE, Returned::Gone), not_asked(ONE));
-    assert_eq!(directory.handle_invalidated(PAGE, ONE), not_asked(ONE));
+    assert_eq!(directory.handle_recalled(PAGE, TWO, Returned::Contents(page(1))), unsolicited(TWO));
+    assert_eq!(directory.handle_recalled(PAGE, ONE, Returned::Gone), unsolicited(ONE));
+    assert_eq!(directory.handle_invalidated(PAGE, ONE), unsolicited(ONE));
     let elsewhere = PageNumber(10);
     let refused = directory.handle_request(elsewhere, ONE, Access::Read, Version::NONE, "c");
     assert_eq!(refused, Err((Violation::NotHome { page: elsewhere }, "c")));

@@ -1,4 +1,4 @@
-//! What one block of rows contributes to an iteration.
+//! The contribution of one block of rows to an iteration.
 
 use super::{Task, nearest};
 
@@ -7,25 +7,25 @@ use super::{Task, nearest};
 pub struct Partial {
     /// Sum of the rows of each cluster, one after the other.
     pub sums: Vec<f64>,
-    /// How many rows each cluster has.
+    /// Number of rows of each cluster.
     pub counts: Vec<u32>,
 }
 
-/// The row that lies farthest from its centre. Kept under a lock by all tasks; which task comes first makes no
-/// difference, because of two equally far rows the first in the data is taken.
+/// The row that lies farthest from its centre. All tasks update it under a lock. Their order makes no difference, because ties
+/// go to the first row in the data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Farthest {
-    /// Square of its distance.
+    /// Square of the distance.
     pub distance: f64,
     /// The row.
     pub row: u64,
 }
 
 impl Farthest {
-    /// Nearer than any row.
+    /// Initial value, nearer than any row.
     pub const NONE: Self = Self { distance: -1.0, row: u64::MAX };
 
-    /// The farther of two.
+    /// Returns the farther of two rows.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let farther = other.distance > self.distance;
@@ -35,13 +35,13 @@ impl Farthest {
 }
 
 impl Partial {
-    /// No rows yet.
+    /// Creates a sum of no rows.
     #[must_use]
     pub fn new(task: &Task) -> Self {
         Self { sums: vec![0.0; task.clusters * task.dims], counts: vec![0; task.clusters] }
     }
 
-    /// Takes rows in, the first of which is number `first`; returns which lies farthest from its centre.
+    /// Adds rows, starting with row number `first`. Returns the one that lies farthest from its centre.
     pub fn take(&mut self, first: usize, rows: &[f64], centres: &[f64]) -> Farthest {
         let dims = self.sums.len() / self.counts.len();
         let mut farthest = Farthest::NONE;
@@ -61,20 +61,20 @@ impl Partial {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, value)| *count += value);
     }
 
-    /// Bytes that [`Partial::to_bytes`] makes.
+    /// Returns the number of bytes that [`Partial::to_bytes`] makes.
     #[must_use]
     pub fn len(task: &Task) -> usize {
         task.clusters * task.dims * 8 + task.clusters * 4
     }
 
-    /// As it lies in shared memory.
+    /// Encodes the partial for shared memory.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let sums = self.sums.iter().flat_map(|sum| sum.to_le_bytes());
         sums.chain(self.counts.iter().flat_map(|count| count.to_le_bytes())).collect()
     }
 
-    /// From shared memory; of as many bytes as [`Partial::len`] says.
+    /// Decodes a partial from shared memory; `bytes` has the length [`Partial::len`].
     #[must_use]
     pub fn from_bytes(task: &Task, bytes: &[u8]) -> Self {
         let (sums, counts) = bytes.split_at((task.clusters * task.dims * 8).min(bytes.len()));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_farthest_does_not_depend_on_who_comes_first() {
+    fn the_farthest_row_does_not_depend_on_the_order() {
         let rows = [(1.0, 4), (3.0, 9), (3.0, 2), (0.0, 0)];
         let rows = rows.map(|(distance, row)| Farthest { distance, row });
         let forth = rows.into_iter().fold(Farthest::NONE, Farthest::or);

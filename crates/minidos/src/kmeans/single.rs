@@ -1,21 +1,21 @@
-//! The whole computation in one process, to compare with.
+//! The whole computation in one process, for comparison.
 
 use super::{Centres, Farthest, Partial, Task, combine, equal, nearest};
 use crate::data::Points;
 
-/// How far a computation is; the same for one process and for many nodes.
+/// Progress of a computation, for one process and for many nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The centres still move.
     Moving,
-    /// The centres stay where they are.
+    /// The centres no longer move.
     Settled,
-    /// It ended because of the number of iterations.
+    /// The computation ended at the maximum number of iterations.
     Stopped,
 }
 
 impl Progress {
-    /// What follows from centres before and after iteration number `iteration`, counted from 1.
+    /// Returns the progress, given the centres before and after iteration `iteration`, counted from 1.
     #[must_use]
     pub fn after(task: &Task, iteration: u32, before: &[f64], after: &[f64]) -> Self {
         if equal(before, after) {
@@ -28,16 +28,16 @@ impl Progress {
     }
 }
 
-/// What was found.
+/// Result of a computation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The centres.
     pub centres: Centres,
-    /// Iterations that it took.
+    /// Number of iterations.
     pub iterations: u32,
 }
 
-/// Computes everything here and now.
+/// Runs the whole computation in this thread.
 #[must_use]
 pub fn run(task: &Task, points: &Points) -> Outcome {
     let mut centres: Centres = task.first_centres().flat_map(|row| points.row(row)).copied().collect();
@@ -63,7 +63,7 @@ pub fn run(task: &Task, points: &Points) -> Outcome {
 }
 
 impl Outcome {
-    /// The share of rows that lie in a cluster most of whose rows have their label, from 0 to 1; `None` without labels.
+    /// Returns the share of rows in a cluster where most rows have their label, from 0 to 1; `None` without labels.
     #[must_use]
     pub fn purity(&self, points: &Points) -> Option<f64> {
         let labels = points.labels.as_ref()?;
@@ -84,7 +84,7 @@ mod tests {
     use crate::data::Source;
 
     #[test]
-    fn the_digits_settle_and_most_lie_with_their_like() {
+    fn the_digits_settle_and_most_share_a_cluster_with_equal_digits() {
         let points = Source::Digits.load().unwrap();
         let task = Task::new(points.rows(), points.dims);
         let outcome = run(&task, &points);
@@ -106,12 +106,12 @@ mod tests {
         let task = Task { max_iterations: 3, ..task };
         assert!(
             !equal(&run(&task, &points).centres, &run(&other, &points).centres),
-            "else order would not matter"
+            "the order of additions must matter"
         );
     }
 
     #[test]
-    fn it_ends_after_as_many_iterations_as_allowed() {
+    fn it_ends_after_the_maximum_number_of_iterations() {
         let points = Source::Digits.load().unwrap();
         let task = Task { max_iterations: 2, ..Task::new(points.rows(), points.dims) };
         assert_eq!(run(&task, &points).iterations, 2);

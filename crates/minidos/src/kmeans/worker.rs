@@ -1,4 +1,4 @@
-//! kmeans as a program of the mini distributed OS: what one task does, on shared memory, wherever it runs.
+//! k-means as a program of the mini distributed OS: the steps of one task, on shared memory, wherever it runs.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::messages::{Registers, TaskId};
 use crate::os::{MemoryMap, Os, OsError, Process, Step};
 use crate::page::{Access, Address, PAGE_SIZE};
 
-/// Where the program has what, and what it computes.
+/// Addresses of the program's data, and the parameters of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// The rows, one after the other.
     pub(crate) points: Address,
     /// The centres.
     pub(crate) centres: Address,
-    /// Iterations done, and [`Progress`], as two words.
+    /// Number of iterations and [`Progress`], as two words.
     state: Address,
-    /// For each task, where its partial sums lie.
+    /// For each task, the address of its partial sums.
     table: Address,
-    /// A lock, and what it protects: the row that lies farthest from its centre.
+    /// A lock, followed by the data that it protects: the row that lies farthest from its centre.
     lock: Address,
     /// The barrier.
     barrier: Address,
@@ -26,8 +26,8 @@ pub(crate) struct Layout {
     task: Task,
 }
 
-/// Maps everything at the origin and writes what the first iteration reads.
-pub(crate) fn lay_out(
+/// Maps all memory at the origin and writes the data that the first iteration reads.
+pub(crate) fn create_layout(
     os: &Arc<Os>,
     task: Task,
     tasks: u32,
@@ -48,15 +48,15 @@ pub(crate) fn lay_out(
     let me = TaskId(0);
     for (cluster, row) in task.first_centres().enumerate() {
         let centre = layout.read_rows(os, me, row, 1)?;
-        let place = layout.centres.plus(bytes(cluster * task.dims));
-        os.write(me, place, &to_bytes(&centre))?;
+        let address = layout.centres.plus(bytes(cluster * task.dims));
+        os.write(me, address, &to_bytes(&centre))?;
     }
     os.write(me, layout.farthest(), &farthest_to_bytes(Farthest::NONE))?;
     let process = Process { name: "kmeans", memory_map: layout.to_map(), tasks };
     Ok((layout, process))
 }
 
-/// One stay of a task at one node: iterations until it moves on or the work is done.
+/// Runs a task at one node: iterations until it moves on or the work is done.
 pub(crate) fn work(
     os: &Arc<Os>,
     task: TaskId,
@@ -113,7 +113,7 @@ impl Layout {
         Self { points, centres, state, table, lock, barrier, tasks, task }
     }
 
-    /// A task's own memory, made known to the others. Each partial begins on a page of its own.
+    /// Maps a task's partial sums and publishes their address in the table. Each partial begins on a page of its own.
     fn map_partials(&self, os: &Arc<Os>, task: TaskId) -> Result<Address, OsError> {
         let count = self.blocks_of(task).count() as u64;
         let start = os.map(task, count * self.partial_stride(), "partial sums")?;
@@ -121,18 +121,18 @@ impl Layout {
         Ok(start)
     }
 
-    /// The first half of an iteration: the sums of this task's blocks, and the farthest of its rows.
+    /// Runs the first half of an iteration: sums the task's blocks, and updates the farthest row.
     fn sum_blocks(&self, os: &Arc<Os>, task: TaskId, partials: Address) -> Result<(), OsError> {
         let centres = self.read_centres(os, task)?;
         let mut farthest = Farthest::NONE;
-        let mut place = partials;
+        let mut address = partials;
         for block in self.blocks_of(task) {
             let rows = self.task.block(block);
             let values = self.read_rows(os, task, rows.start, rows.len())?;
             let mut partial = Partial::new(&self.task);
             farthest = farthest.or(partial.take(rows.start, &values, &centres));
-            os.write(task, place, &partial.to_bytes())?;
-            place = place.plus(self.partial_stride());
+            os.write(task, address, &partial.to_bytes())?;
+            address = address.plus(self.partial_stride());
         }
         os.lock(task, self.lock)?;
         let others = self.read_farthest(os, task)?;
@@ -142,15 +142,15 @@ impl Layout {
         os.unlock(task, self.lock)
     }
 
-    /// The second half, by one task: all partials in the order of their blocks.
+    /// Runs the second half of an iteration, in one task: combines all partials in the order of their blocks.
     fn move_centres(&self, os: &Arc<Os>, task: TaskId) -> Result<(), OsError> {
         let mut partials = Vec::with_capacity(self.task.blocks);
         let mut bytes = vec![0; Partial::len(&self.task)];
         for block in 0..self.task.blocks {
-            let (owner, place) = self.owner_of(block);
+            let (owner, position) = self.owner_of(block);
             let mut start = [0; 8];
             os.read(task, self.table_entry(owner), &mut start)?;
-            let start = Address(u64::from_le_bytes(start)).plus(place * self.partial_stride());
+            let start = Address(u64::from_le_bytes(start)).plus(position * self.partial_stride());
             os.read(task, start, &mut bytes)?;
             partials.push(Partial::from_bytes(&self.task, &bytes));
         }
@@ -172,7 +172,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Iterations done, and whether it goes on.
+    /// Returns the number of iterations, and [`MOVING`] or [`DONE`].
     fn read_state(&self, os: &Arc<Os>, task: TaskId) -> Result<(u32, u32), OsError> {
         let mut bytes = [0; 8];
         os.read(task, self.state, &mut bytes)?;
@@ -180,7 +180,7 @@ impl Layout {
         Ok((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
     }
 
-    /// The result, when it is done.
+    /// Returns the result after the computation has ended.
     pub(crate) fn outcome(&self, os: &Arc<Os>) -> Result<super::Outcome, OsError> {
         let me = TaskId(0);
         Ok(super::Outcome { centres: self.read_centres(os, me)?, iterations: self.read_state(os, me)?.0 })
@@ -206,7 +206,7 @@ impl Layout {
         Ok(Farthest { distance: f64::from_le_bytes(distance), row: u64::from_le_bytes(row) })
     }
 
-    /// Beside the lock that protects it.
+    /// Returns the address of the farthest row, next to the lock that protects it.
     fn farthest(&self) -> Address {
         self.lock.plus(8)
     }
@@ -223,7 +223,7 @@ impl Layout {
         (task.0 as usize - 1..self.task.blocks).step_by(self.tasks as usize)
     }
 
-    /// Whose block it is, and the how-manieth of its blocks.
+    /// Returns the task that owns a block, and the block's position among those of this task.
     fn owner_of(&self, block: usize) -> (TaskId, u64) {
         let tasks = self.tasks as usize;
         (
@@ -251,13 +251,13 @@ fn farthest_to_bytes(farthest: Farthest) -> [u8; 16] {
 /// The task that moves the centres.
 const LEADER: TaskId = TaskId(1);
 
-/// Iterations that a task stays at a node, before it moves on to the next and its pages have to follow.
+/// Iterations of a task at one node before it moves to the next and its pages have to follow.
 const STAY: u64 = 3;
 
 const MOVING: u32 = 0;
 const DONE: u32 = 1;
 
-/// As shells have it: ended by a signal.
+/// Base of the exit code of a task that was ended by a signal, as in shells.
 const SIGNALLED: i32 = 128;
 
 #[cfg(test)]
@@ -284,11 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn every_block_has_one_owner_and_one_place() {
+    fn every_block_has_one_owner_and_one_position() {
         let layout = layout();
         for task in (1..=3).map(TaskId) {
-            for (place, block) in layout.blocks_of(task).enumerate() {
-                assert_eq!(layout.owner_of(block), (task, place as u64));
+            for (position, block) in layout.blocks_of(task).enumerate() {
+                assert_eq!(layout.owner_of(block), (task, position as u64));
             }
         }
         let all: usize = (1..=3).map(|task| layout.blocks_of(TaskId(task)).count()).sum();

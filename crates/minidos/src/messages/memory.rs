@@ -6,60 +6,60 @@ use super::Stamp;
 use super::tasks::TaskId;
 use crate::page::{Access, Address, PAGE_SIZE, Page, Version};
 
-/// To a page's home: let me read or write it. From its home to its writer: give it back, and keep at most the right to
-/// read.
+/// Request for a page. To the page's home: a request for access. From the home to the writer: a recall, after which the
+/// writer keeps at most the right to read.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.remote_page_request", reply = PageReply, order = by_key(address))]
 pub struct PageRequest {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// The task that faulted, or 0 if the home asks.
+    /// The task that faulted, or 0 if the home sends the request.
     pub task: TaskId,
     /// First byte of the page.
     pub address: u64,
-    /// What is asked for. From the home: what somebody else is about to do.
+    /// The requested access. From the home: the access that another node is about to get.
     pub access: Access,
     /// The grant whose contents the sender still has. From the home: the grant that ends.
     pub version: Version,
 }
 
-/// The answer to a [`PageRequest`].
+/// Reply to a [`PageRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.remote_page_response", class = bulk)]
-#[expect(clippy::large_enum_variant, reason = "most answers are pages, and they travel in place")]
+#[expect(clippy::large_enum_variant, reason = "most replies are pages, and a box would add an allocation")]
 pub enum PageReply {
-    /// With contents.
+    /// A page with contents.
     Page(PageResponse),
-    /// Without.
+    /// An access right without contents.
     Short(PageResponseShort),
 }
 
-/// What a page comes with.
+/// Address and version of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageGrant {
     /// First byte of the page.
     pub address: Address,
-    /// The number of the grant. To the home: of the one that ends.
+    /// The number of the grant. To the home: the number of the grant that ends.
     pub version: Version,
 }
 
 /// A page with its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Payload)]
 pub struct PageResponse {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: Address,
-    /// The number of the grant. To the home: of the one that ends.
+    /// The number of the grant. To the home: the number of the grant that ends.
     pub version: Version,
-    /// Sum over the contents.
+    /// Checksum of the contents.
     pub checksum: u64,
     /// The contents.
     pub contents: [u8; PAGE_SIZE],
 }
 
 impl PageResponse {
-    /// A response that carries `page`.
+    /// Creates a response that carries `page`.
     #[must_use]
     pub fn new(page: Box<Page>, grant: PageGrant) -> Self {
         Self {
@@ -71,17 +71,17 @@ impl PageResponse {
         }
     }
 
-    /// The page, or `None` if the contents are not what was sent.
+    /// Returns the page, or `None` if the contents were damaged.
     #[must_use]
     pub fn page(&self) -> Option<Box<Page>> {
         intact(&self.contents, self.checksum)
     }
 }
 
-/// A right without contents: the reader may write from now on; or, to the home: the contents went home before.
+/// An access right without contents: the reader may write now. To the home: the contents were returned earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Payload)]
 pub struct PageResponseShort {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: Address,
@@ -89,11 +89,11 @@ pub struct PageResponseShort {
     pub version: Version,
 }
 
-/// From a page's home to a reader: drop your copy.
+/// Demand from a page's home to a reader to drop its copy.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.page_invalidate_request", reply = Invalidated, order = by_key(address))]
 pub struct Invalidate {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: u64,
@@ -101,34 +101,34 @@ pub struct Invalidate {
     pub version: Version,
 }
 
-/// The copy is gone.
+/// Report that the copy was dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.page_invalidate_response")]
 pub struct Invalidated {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: Address,
 }
 
-/// A page goes home, because its writer needs the frame or ends.
+/// Return of a modified page, because its writer needs the frame or ends.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.remote_page_flush", reply = FlushAck, class = bulk, order = ordered)]
 pub struct Flush {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: Address,
     /// The grant that ends.
     pub version: Version,
-    /// Sum over the contents.
+    /// Checksum of the contents.
     pub checksum: u64,
     /// The contents.
     pub contents: [u8; PAGE_SIZE],
 }
 
 impl Flush {
-    /// A message that carries `page` home.
+    /// Creates a message that returns `page` to its home.
     #[must_use]
     pub fn new(page: Box<Page>, grant: PageGrant) -> Self {
         Self {
@@ -140,18 +140,18 @@ impl Flush {
         }
     }
 
-    /// The page, or `None` if the contents are not what was sent.
+    /// Returns the page, or `None` if the contents were damaged.
     #[must_use]
     pub fn page(&self) -> Option<Box<Page>> {
         intact(&self.contents, self.checksum)
     }
 }
 
-/// A reader no longer keeps its copy, because it needs the frame.
+/// Report that a reader has evicted its copy, because it needs the frame.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.remote_page_release", reply = FlushAck, order = ordered)]
 pub struct Release {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: Address,
@@ -159,63 +159,63 @@ pub struct Release {
     pub version: Version,
 }
 
-/// The home has noted that the page is given back.
+/// Confirmation that the home has recorded the return of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.remote_page_flush_ack")]
 pub struct FlushAck {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// First byte of the page.
     pub address: Address,
 }
 
-/// To the home of a futex.
+/// Request to the home of a futex.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.futex_request", reply = FutexResponse, order = by_key(address))]
 pub struct FutexRequest {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// The task that asks.
+    /// The requesting task.
     pub task: TaskId,
     /// The futex: the address of its word.
     pub address: u64,
-    /// What to do.
+    /// Operation to perform.
     pub operation: FutexOperation,
-    /// To wait: the word's value, as the task saw it. To wake: how many at most.
+    /// For a wait, the word's value as the task saw it. For a wake, the maximum number of tasks to wake.
     pub value: u32,
 }
 
-/// What to do with a futex.
+/// A futex operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Payload)]
 pub enum FutexOperation {
-    /// Sleep, if the word still has the value that the task saw.
+    /// Sleep if the word still has the value that the task saw.
     Wait,
-    /// Wake those who sleep, in the order in which they came.
+    /// Wake sleeping tasks in the order in which they arrived.
     Wake,
 }
 
-/// What became of it.
+/// Response to a futex operation.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.futex_response")]
 pub struct FutexResponse {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// What happened.
+    /// Outcome of the operation.
     pub outcome: FutexOutcome,
-    /// Tasks woken, if this answers a wake.
+    /// Number of tasks woken, in the response to a wake.
     pub woken: u32,
 }
 
-/// What happened at a futex' home.
+/// Outcome of a futex operation at its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Payload)]
 pub enum FutexOutcome {
     /// The task slept and was woken.
     Woken,
-    /// The word had another value already.
+    /// The word already had another value.
     Changed,
     /// The wake was carried out.
     Done,
-    /// No word lies there: it would cross the end of its page.
+    /// The address is not that of a futex word: it would cross the end of its page.
     Misplaced,
 }
 

@@ -1,7 +1,7 @@
-//! What the nodes say to each other: one struct per message type, in the sizes of DEX as far as they come naturally.
+//! The messages between nodes: one struct per message type, close to the sizes of DEX.
 //!
-//! Page contents travel in the class *bulk*, everything else is *control* and never queues behind them. Requests that
-//! name a page or a futex are ordered by it, the rest as its doc says.
+//! Page contents travel in the class *bulk*. All other messages are *control*, so they never queue behind pages. Page and
+//! futex requests are ordered by their address; the order of other types is given in their attributes.
 
 mod kind;
 mod memory;
@@ -19,11 +19,11 @@ pub use tasks::{
     TaskId, VmaInfoRequest, VmaInfoResponse, VmaOp, VmaOpRequest, VmaOpResponse,
 };
 
-/// Where a message comes from, and the how-manieth of its stream it is: 10 bytes, as many as DEX' header.
+/// Sender of a message and its position in its stream: 10 bytes, the size of DEX' header.
 ///
-/// Every message carries one. The receiver checks it, so that lost, doubled and overtaking messages are seen and
-/// not assumed away. A stream is all messages of one type from one node to another; of a type that is ordered by key,
-/// those with one key.
+/// Every message carries a stamp. The receiver checks it, so that lost, duplicated and overtaking messages are detected. A
+/// stream consists of all messages of one type from one node to another. If the type is ordered by key, each key has its
+/// own stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Payload)]
 pub struct Stamp {
     /// The number of the sending node.
@@ -33,13 +33,13 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// A stamp.
+    /// Creates a stamp.
     #[must_use]
     pub fn new(from: NodeId, sequence: u64) -> Self {
         Self { from: from.0, sequence }
     }
 
-    /// The sending node.
+    /// Returns the sending node.
     #[must_use]
     pub fn from(self) -> NodeId {
         NodeId(self.from)
@@ -48,13 +48,13 @@ impl Stamp {
 
 /// A message of the mini distributed OS.
 pub trait Stamped: Message {
-    /// Its type. A type of its own for each of two replies that answer one request.
+    /// Returns the message type. The variants of a [`PageReply`] have different types.
     fn kind(&self) -> Kind;
 
-    /// The stamp that it carries.
+    /// Returns the stamp.
     fn stamp(&self) -> Stamp;
 
-    /// Sets the stamp; done by whoever posts it.
+    /// Sets the stamp, before the message is posted.
     fn set_stamp(&mut self, stamp: Stamp);
 }
 
@@ -126,9 +126,9 @@ mod tests {
     use super::*;
     use crate::page::{PAGE_SIZE, Page};
 
-    /// Sizes of whole messages as they travel, without the wire's own header, against DEX' with its header of 10.
+    /// Compares the sizes of whole messages, without the wire's own header, with those of DEX with its header of 10 bytes.
     #[test]
-    fn sizes_are_those_of_dex_within_a_few_bytes() {
+    fn sizes_are_close_to_those_of_dex() {
         let sizes = [
             (Kind::NodeInfo, NodeInfo::MIN_LEN),
             (Kind::TaskPairing, Pairing::MIN_LEN),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_arrives_as_it_left_or_is_told_corrupt() {
+    fn a_damaged_page_is_detected() {
         let mut page = Page::zeroed();
         page.0[PAGE_SIZE - 1] = 7;
         let mut response = PageResponse::new(page.clone(), PageGrant::default());
@@ -171,9 +171,9 @@ mod tests {
         assert!(len <= dex + OURS && len + THEIRS >= dex, "{}: {len} bytes, {dex} in DEX", kind.name());
     }
 
-    /// Fields that only we have: versions, sums.
+    /// Bytes of fields that only we have: versions, checksums.
     const OURS: usize = 16;
 
-    /// Fields that only DEX has: wait stations, remote keys, addresses of buffers, a futex' second word and its timeout.
+    /// Bytes of fields that only DEX has: wait stations, remote keys, buffer addresses, a futex' second word and its timeout.
     const THEIRS: usize = 40;
 }

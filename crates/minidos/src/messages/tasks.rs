@@ -1,4 +1,4 @@
-//! Messages about nodes, tasks and what a process has mapped.
+//! Messages about nodes, tasks and mapped ranges.
 
 use core::fmt;
 
@@ -7,11 +7,11 @@ use pronto::{Message, Payload};
 use super::Stamp;
 use crate::page::Address;
 
-/// A process: it has one address space and one origin.
+/// Number of a process. A process has one address space and one origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Payload)]
 pub struct ProcessId(pub u32);
 
-/// A task of a process, wherever it runs.
+/// Number of a task, wherever the task runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Payload)]
 pub struct TaskId(pub u32);
 
@@ -21,12 +21,12 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// A path of at most 512 bytes, ended by zeroes: of a program, or of what a range maps.
+/// A path of at most 512 bytes, padded with zeroes: of a program or of a mapped object.
 #[derive(Clone, Copy, PartialEq, Eq, Payload)]
 pub struct Path(pub [u8; 512]);
 
 impl Path {
-    /// `text`, cut to 512 bytes if it is longer.
+    /// Creates a path from `text`, cut to 512 bytes if it is longer.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let mut bytes = [0; 512];
@@ -50,184 +50,184 @@ impl fmt::Debug for Path {
     }
 }
 
-/// What a task is at the point where it moves: here a step of a program and its arguments; in a kernel, the machine's
-/// registers.
+/// State of a task at the point where it moves. Here it is a step of a program and its arguments; in a kernel, it would be
+/// the machine's registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Payload)]
 pub struct Registers(pub [u64; Self::COUNT]);
 
 impl Registers {
-    /// As many as a program's step has arguments.
+    /// Number of registers: the number of arguments of a program's step.
     pub const COUNT: usize = 16;
 }
 
-/// A node says that it is there, and what it is. To every other, once.
+/// Announcement of a node and its properties, sent once to every other node.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.node_info", order = ordered)]
 pub struct NodeInfo {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// Its process on its host.
+    /// Process id of the node on its host.
     pub pid: u32,
-    /// Frames of its page cache.
+    /// Frames of the node's page cache.
     pub frames: u32,
-    /// Bytes of its pages.
+    /// Bytes of a page.
     pub page_size: u32,
 }
 
-/// From a task's origin: go on with it.
+/// Request from a task's origin to continue the task.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.task_migrate", reply = Pairing, order = ordered)]
 pub struct Migrate {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// Its process.
+    /// The task's process.
     pub process: ProcessId,
-    /// Its number at its origin.
+    /// The task's number at its origin.
     pub task: TaskId,
-    /// Which move of this task it is, from 0.
+    /// Number of the task's move, from 0.
     pub hop: u32,
-    /// Where the process has what: the twelve addresses that DEX sends of a memory map.
+    /// Memory map of the process: the twelve addresses that DEX sends.
     pub memory_map: [u64; 12],
     /// The program.
     pub program: Path,
-    /// Where it goes on.
+    /// State from which the task continues.
     pub registers: Registers,
 }
 
-/// The task runs. Answers [`Migrate`].
+/// Reply to [`Migrate`]: the task runs.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.task_pairing")]
 pub struct Pairing {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// Its process.
+    /// The task's process.
     pub process: ProcessId,
-    /// Its number at its origin.
+    /// The task's number at its origin.
     pub task: TaskId,
-    /// Its number here.
+    /// The task's number at the sending node.
     pub remote: TaskId,
 }
 
-/// To a task's origin: it comes back.
+/// Notification to a task's origin that the task comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.task_migrate_back", order = ordered)]
 pub struct MigrateBack {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// Its process.
+    /// The task's process.
     pub process: ProcessId,
-    /// Its number at its origin.
+    /// The task's number at its origin.
     pub task: TaskId,
-    /// Its number here, which ends.
+    /// The task's number at the sending node, which ends.
     pub remote: TaskId,
-    /// Where it goes on.
+    /// State from which the task continues.
     pub registers: Registers,
 }
 
-/// To every node that ran tasks of a process: the process ended; forget its pages.
+/// Notification to all other nodes that the process ended. They return the pages that they modified.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.task_exit_origin", order = ordered)]
 pub struct ExitOrigin {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// The process.
     pub process: ProcessId,
-    /// How many of its tasks ended at that node or came back from it.
+    /// Number of tasks of the process.
     pub tasks: u32,
-    /// How it ended.
+    /// Exit code.
     pub code: i32,
 }
 
-/// To a task's origin: it ended here.
+/// Notification to a task's origin that the task ended.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.task_exit_remote", order = ordered)]
 pub struct ExitRemote {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// Its process.
+    /// The task's process.
     pub process: ProcessId,
-    /// Its number at its origin.
+    /// The task's number at its origin.
     pub task: TaskId,
-    /// How it ended.
+    /// Exit code.
     pub code: i32,
 }
 
-/// To the origin: what is mapped at this address?
+/// Question to the origin: which range is mapped at an address.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.vma_info_request", reply = VmaInfoResponse)]
 pub struct VmaInfoRequest {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// The process.
     pub process: ProcessId,
-    /// The task that touched it.
+    /// The task that touched the address.
     pub task: TaskId,
     /// The address.
     pub address: Address,
 }
 
-/// What is mapped there. Answers [`VmaInfoRequest`].
+/// Reply to [`VmaInfoRequest`]: the mapped range.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.vma_info_response")]
 pub struct VmaInfoResponse {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
-    /// Whether anything is.
+    /// Whether a range is mapped at the address.
     pub mapped: bool,
     /// First byte of the range.
     pub start: Address,
     /// Bytes of the range.
     pub length: u64,
-    /// Whether tasks may write there.
+    /// Whether tasks may write to the range.
     pub writable: bool,
-    /// Where the range begins in what it maps, bytes.
+    /// Offset of the range in the mapped object, in bytes.
     pub offset: u64,
-    /// What it maps.
+    /// The mapped object.
     pub path: Path,
 }
 
-/// To the origin, from a task that runs elsewhere: change the address space.
+/// Request to the origin, from a task on another node, to change the address space.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.vma_op_request", reply = VmaOpResponse, order = ordered)]
 pub struct VmaOpRequest {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// The process.
     pub process: ProcessId,
     /// The task.
     pub task: TaskId,
-    /// What to do.
+    /// Operation to perform.
     pub operation: VmaOp,
-    /// Where; 0 to let the origin choose.
+    /// Address of the range; 0 to let the origin choose.
     pub address: Address,
-    /// How many bytes.
+    /// Bytes of the range.
     pub length: u64,
-    /// Where the range begins in what it maps, bytes.
+    /// Offset of the range in the mapped object, in bytes.
     pub offset: u64,
-    /// What it maps.
+    /// The mapped object.
     pub path: Path,
 }
 
 /// A change of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Payload)]
 pub enum VmaOp {
-    /// A new range.
+    /// Map a new range.
     Map,
 }
 
-/// Done, and where. Answers [`VmaOpRequest`].
+/// Reply to [`VmaOpRequest`]: the result of the change.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.vma_op_response")]
 pub struct VmaOpResponse {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// The process.
     pub process: ProcessId,
-    /// The task that asked.
+    /// The requesting task.
     pub task: TaskId,
-    /// What was done.
+    /// The requested operation.
     pub operation: VmaOp,
-    /// Whether it was.
+    /// Whether the operation succeeded.
     pub done: bool,
     /// First byte of the range.
     pub start: Address,
@@ -235,11 +235,11 @@ pub struct VmaOpResponse {
     pub length: u64,
 }
 
-/// To the node where a task runs: a signal for it.
+/// Signal for a task, to the node where it may run.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[message(name = "dex.signal", order = ordered)]
 pub struct Signal {
-    /// Sender and position.
+    /// Sender and position in the stream.
     pub stamp: Stamp,
     /// The process.
     pub process: ProcessId,

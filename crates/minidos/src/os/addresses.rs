@@ -1,4 +1,4 @@
-//! What a process has mapped: the origin's table, and what other nodes learn of it when they touch something.
+//! The mapped ranges of a process: the origin's table, and what other nodes learn from it when a task touches a range.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::messages::{
 use crate::page::{Access, Address};
 use crate::ranges::Range;
 
-/// Where the process began, and where its table of ranges is.
+/// The node where the process began, which has the table of ranges.
 pub(crate) const ORIGIN: NodeId = NodeId(1);
 
-/// The demo's one process.
+/// The demo's only process.
 pub(crate) const PROCESS: ProcessId = ProcessId(1);
 
 impl Os {
@@ -24,7 +24,7 @@ impl Os {
         if self.network.me() == ORIGIN {
             return self.map_here(length, Access::Write, path).map(|range| range.start);
         }
-        self.causes.count(Cause::MappedAway);
+        self.causes.count(Cause::MappedRemotely);
         let request = VmaOpRequest {
             stamp: Stamp::default(),
             process: PROCESS,
@@ -44,14 +44,14 @@ impl Os {
         Ok(start)
     }
 
-    /// At the origin: maps `length` bytes.
+    /// Maps `length` bytes, at the origin.
     pub(crate) fn map_here(&self, length: u64, access: Access, path: &str) -> Result<Range, OsError> {
         let writable = access == Access::Write;
         let mut ranges = lock(&self.ranges);
         ranges.map(length, writable, path.to_owned()).cloned().ok_or(OsError::NoRoom { length })
     }
 
-    /// Checks that a task may use `length` bytes from `address`; asks the origin if this node does not know the range.
+    /// Checks that a task may use `length` bytes from `address`. Asks the origin if this node does not know the range.
     pub(super) fn check_mapped(
         self: &Arc<Self>,
         task: TaskId,
@@ -84,8 +84,8 @@ impl Os {
         Ok(range)
     }
 
-    /// Another node asks what is mapped at an address.
-    pub(super) fn range_asked(&self, address: Address) -> VmaInfoResponse {
+    /// Responds to another node that asks what is mapped at an address.
+    pub(super) fn look_up_for(&self, address: Address) -> VmaInfoResponse {
         self.causes.count(Cause::RangeLookedUp);
         let range = lock(&self.ranges).find(address).cloned();
         let mapped = range.is_some();
@@ -95,8 +95,8 @@ impl Os {
         VmaInfoResponse { stamp: Stamp::default(), mapped, start, length, writable, offset: 0, path }
     }
 
-    /// A task elsewhere maps a range.
-    pub(super) fn map_asked(&self, request: &VmaOpRequest) -> VmaOpResponse {
+    /// Maps a range for a task on another node.
+    pub(super) fn map_for(&self, request: &VmaOpRequest) -> VmaOpResponse {
         self.causes.count(Cause::MappedFor);
         let range = self.map_here(request.length, Access::Write, &request.path.to_string());
         VmaOpResponse {

@@ -1,4 +1,4 @@
-//! What can fail on a node.
+//! Errors of a node.
 
 use thiserror::Error;
 
@@ -8,56 +8,56 @@ use crate::messages::TaskId;
 use crate::network::NetworkError;
 use crate::page::{Address, PageNumber};
 
-/// Something failed; the run is over.
+/// An error that ends the run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OsError {
-    /// A message was not delivered or not answered.
+    /// A message was not delivered, or its reply did not arrive.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A peer answered for what it was not asked.
+    /// A peer sent an unsolicited response, or asked the wrong home.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// A home granted what nobody asked for.
+    /// A home sent a grant that does not match a fault.
     #[error(transparent)]
     Unexpected(#[from] Unexpected),
-    /// A page is not what was sent.
+    /// The contents of a page were damaged.
     #[error("page {page} arrived damaged", page = page.0)]
     Corrupt {
         /// The page.
         page: PageNumber,
     },
-    /// A task used an address where nothing is mapped, or wrote where it may only read.
+    /// A task used an address where nothing is mapped, or wrote to a read-only range.
     #[error("segmentation fault at {address:#x}", address = address.0)]
     Fault {
         /// The address.
         address: Address,
     },
     /// The address space is full.
-    #[error("no room for {length} bytes in the address space")]
+    #[error("cannot map {length} bytes: the address space is full")]
     NoRoom {
         /// Bytes asked for.
         length: u64,
     },
     /// A page did not become available in time.
-    #[error("page {page} did not come in time", page = page.0)]
+    #[error("page {page} did not arrive in time", page = page.0)]
     PageLate {
         /// The page.
         page: PageNumber,
     },
-    /// Nobody woke a task in time.
-    #[error("nobody woke a task that sleeps at {address:#x}", address = address.0)]
+    /// A sleeping task was not woken in time.
+    #[error("a task that sleeps at {address:#x} was not woken in time", address = address.0)]
     NotWoken {
         /// The futex.
         address: Address,
     },
     /// A futex does not lie wholly on one page.
-    #[error("no futex can be at {address:#x}", address = address.0)]
+    #[error("invalid futex address {address:#x}: the futex would cross a page boundary", address = address.0)]
     Misplaced {
         /// The address.
         address: Address,
     },
-    /// A task that was handed over was not heard of in time.
+    /// A migrated task did not come back in time.
     #[error("task {task} did not come back in time")]
     TaskLate {
         /// The task.
@@ -68,15 +68,15 @@ pub enum OsError {
     TaskFailed {
         /// The task.
         task: TaskId,
-        /// Its code.
+        /// Exit code of the task.
         code: i32,
     },
-    /// A thread for a task could not be had.
-    #[error("no thread for task {task}: {source}")]
+    /// The thread for a task could not be created.
+    #[error("cannot create a thread for task {task}: {source}")]
     Thread {
         /// The task.
         task: TaskId,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Sleeping and waking, and what tasks make of it: locks and barriers, as in Drepper's "Futexes are tricky".
+//! Futex operations, and the locks and barriers built from them, as in Drepper's "Futexes are tricky".
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -7,11 +7,11 @@ use super::homes::FutexClient;
 use super::{Os, OsError};
 use crate::account::Cause;
 use crate::messages::{FutexOperation, FutexOutcome, FutexRequest, Stamp, TaskId};
-use crate::network::PATIENCE;
+use crate::network::RESPONSE_LIMIT;
 use crate::page::{Access, Address};
 
 impl Os {
-    /// Sleeps until woken, if the word at `address` is still `seen`.
+    /// Sleeps until woken if the word at `address` is still `seen`.
     pub(crate) fn futex_wait(
         self: &Arc<Self>,
         task: TaskId,
@@ -24,8 +24,8 @@ impl Os {
         let outcome = if home == self.network.me() {
             self.check_home(page)?;
             let (to, woken) = sync_channel(1);
-            self.at_home(|home| home.handle_wait(address, seen, FutexClient::Here(to)))?;
-            woken.recv_timeout(PATIENCE).map_err(|_| OsError::NotWoken { address })?
+            self.with_home(|home| home.handle_wait(address, seen, FutexClient::Here(to)))?;
+            woken.recv_timeout(RESPONSE_LIMIT).map_err(|_| OsError::NotWoken { address })?
         } else {
             self.causes.count(Cause::Slept);
             self.network.call(home, request(task, address, FutexOperation::Wait, seen))?.outcome
@@ -33,7 +33,7 @@ impl Os {
         if outcome == FutexOutcome::Misplaced { Err(OsError::Misplaced { address }) } else { Ok(()) }
     }
 
-    /// Wakes at most `most` tasks that sleep on the word at `address`.
+    /// Wakes up to `most` tasks that sleep on the word at `address`.
     pub(crate) fn futex_wake(
         self: &Arc<Self>,
         task: TaskId,
@@ -44,7 +44,7 @@ impl Os {
         let home = address.page().home(self.network.nodes());
         if home == self.network.me() {
             let (to, _) = sync_channel(1);
-            return self.at_home(|home| {
+            return self.with_home(|home| {
                 home.handle_wake(address, most, FutexClient::Here(to));
                 Ok(())
             });
@@ -54,40 +54,40 @@ impl Os {
         Ok(())
     }
 
-    /// Takes the lock whose word lies at `address`.
+    /// Acquires the lock whose word lies at `address`.
     pub(crate) fn lock(self: &Arc<Self>, task: TaskId, address: Address) -> Result<(), OsError> {
-        let mut taken = LOCKED;
+        let mut mark = LOCKED;
         loop {
-            // Who has slept cannot know that it was the last sleeper, and leaves the mark.
-            let next = |word| if word == FREE { taken } else { CONTENDED };
+            // A task that has slept does not know whether it was the last sleeper, so it marks the lock as contended.
+            let next = |word| if word == FREE { mark } else { CONTENDED };
             let before = self.update_word(task, address, next)?;
             if before == FREE {
                 return Ok(());
             }
             self.futex_wait(task, address, CONTENDED)?;
-            taken = CONTENDED;
+            mark = CONTENDED;
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub(crate) fn unlock(self: &Arc<Self>, task: TaskId, address: Address) -> Result<(), OsError> {
         let before = self.update_word(task, address, |_| FREE)?;
         if before == CONTENDED { self.futex_wake(task, address, 1) } else { Ok(()) }
     }
 
-    /// Waits until `parties` tasks have come to the barrier whose two words lie at `address`: who has come, and how
-    /// often it has opened.
+    /// Waits until `parties` tasks have reached the barrier at `address`. Its two words are the number of tasks that have arrived,
+    /// and the number of times that the barrier has opened.
     pub(crate) fn barrier(
         self: &Arc<Self>,
         task: TaskId,
         address: Address,
         parties: u32,
     ) -> Result<(), OsError> {
-        let [come, opened] = self.update_words(task, address, |[come, opened]| {
-            if come + 1 == parties { [0, opened.wrapping_add(1)] } else { [come + 1, opened] }
+        let [arrived, opened] = self.update_words(task, address, |[arrived, opened]| {
+            if arrived + 1 == parties { [0, opened.wrapping_add(1)] } else { [arrived + 1, opened] }
         })?;
         let generation = address.plus(4);
-        if come + 1 == parties {
+        if arrived + 1 == parties {
             return self.futex_wake(task, generation, u32::MAX);
         }
         let mut now = opened.to_le_bytes();
@@ -108,7 +108,7 @@ impl Os {
         Ok(u32::from_le_bytes(before))
     }
 
-    /// Changes two words that lie side by side, in one moment.
+    /// Changes two adjacent words atomically.
     fn update_words(
         self: &Arc<Self>,
         task: TaskId,
@@ -134,11 +134,11 @@ fn join(words: [u32; 2]) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Nobody has the lock.
+/// The lock is free.
 const FREE: u32 = 0;
 
-/// Somebody has it, and nobody sleeps.
+/// The lock is taken, and no task sleeps.
 const LOCKED: u32 = 1;
 
-/// Somebody has it, and somebody may sleep.
+/// The lock is taken, and tasks may be sleeping.
 const CONTENDED: u32 = 2;

@@ -1,7 +1,7 @@
-//! Which message goes where.
+//! The handlers of all message types.
 //!
-//! Whatever a home or a cache may have to think about longer is answered later and never waits; it is taken in right
-//! where it arrives. What starts threads or sends pages home runs on the pool.
+//! Requests have deferred handlers: they run inline, never wait, and may respond deferred. Notifications that only update a table
+//! also run inline. The handler that returns pages to their homes at the end of a process runs on the worker pool.
 
 use std::sync::Arc;
 
@@ -15,48 +15,51 @@ use crate::messages::{
 use crate::network::ReplyTo;
 use crate::page::Address;
 
-/// Has `builder` take in everything that `os` understands.
+/// Registers the handlers of `os` with `builder`.
 pub(crate) fn register(builder: Builder, os: &Arc<Os>) -> Builder {
-    let builder = later(builder, os, |os, request: PageRequest, to| os.page_requested(&request, to));
-    let builder = later(builder, os, |os, request: Invalidate, to| os.invalidation_requested(&request, to));
-    let builder = later(builder, os, |os, release: Release, to: ReplyTo<FlushAck>| {
-        os.given_back(release.address.page(), release.version, None, to)
+    let builder = deferred(builder, os, |os, request: PageRequest, to| os.handle_page_request(&request, to));
+    let builder =
+        deferred(builder, os, |os, request: Invalidate, to| os.handle_invalidate_request(&request, to));
+    let builder = deferred(builder, os, |os, release: Release, to: ReplyTo<FlushAck>| {
+        os.page_returned(release.address.page(), release.version, None, to)
     });
-    let builder = later(builder, os, |os, flush: Flush, to: ReplyTo<FlushAck>| {
+    let builder = deferred(builder, os, |os, flush: Flush, to: ReplyTo<FlushAck>| {
         let page = flush.address.page();
         let contents = flush.page().ok_or_else(|| os.corrupt(page, to.from()))?;
-        os.given_back(page, flush.version, Some(contents), to)
+        os.page_returned(page, flush.version, Some(contents), to)
     });
-    let builder = later(builder, os, |os, request: FutexRequest, to| os.futex_requested(&request, to));
-    let builder = later(builder, os, |os, request: VmaInfoRequest, to| {
-        to.send(os.range_asked(request.address));
+    let builder =
+        deferred(builder, os, |os, request: FutexRequest, to| os.handle_futex_request(&request, to));
+    let builder = deferred(builder, os, |os, request: VmaInfoRequest, to| {
+        to.send(os.look_up_for(request.address));
         Ok(())
     });
-    let builder = later(builder, os, |os, request: VmaOpRequest, to| {
-        to.send(os.map_asked(&request));
+    let builder = deferred(builder, os, |os, request: VmaOpRequest, to| {
+        to.send(os.map_for(&request));
         Ok(())
     });
-    let builder = later(builder, os, |os, migrate: Migrate, to| {
-        let pairing = os.take_over(&migrate)?;
+    let builder = deferred(builder, os, |os, migrate: Migrate, to| {
+        let pairing = os.start_migrated(&migrate)?;
         to.send(pairing);
         Ok(())
     });
-    let builder = noted(builder, os, |os, back: MigrateBack| {
-        os.came_back(back.task, Step::Move(back.registers));
+    let builder = inline(builder, os, |os, back: MigrateBack| {
+        os.task_returned(back.task, Step::Move(back.registers));
     });
-    let builder = noted(builder, os, |os, exit: ExitRemote| os.came_back(exit.task, Step::End(exit.code)));
-    let builder = noted(builder, os, |os, signal: Signal| os.signalled(signal.task, signal.number));
-    let builder = noted(builder, os, |os, _: NodeInfo| os.tell(Event::Met));
+    let builder =
+        inline(builder, os, |os, exit: ExitRemote| os.task_returned(exit.task, Step::End(exit.code)));
+    let builder = inline(builder, os, |os, signal: Signal| os.signalled(signal.task, signal.number));
+    let builder = inline(builder, os, |os, _: NodeInfo| os.emit(Event::PeerAnnounced));
     let os = Arc::clone(os);
     builder.on(move |context, exit: ExitOrigin| {
         if os.network.received(context.source(), &exit) {
-            os.concluded(os.taken_apart());
+            os.report_failure(os.process_ended());
         }
     })
 }
 
-/// A request that is answered through its right to.
-fn later<M>(
+/// Registers a handler that responds through a responder, possibly later.
+fn deferred<M>(
     builder: Builder,
     os: &Arc<Os>,
     handler: impl Fn(&Arc<Os>, M, ReplyTo<M::Reply>) -> Result<(), OsError> + Send + Sync + 'static,
@@ -68,13 +71,13 @@ where
     builder.handle_deferred(move |context, request: M, responder: Responder<M::Reply>| {
         if os.network.received(context.source(), &request) {
             let to = os.network.reply_to(responder);
-            os.concluded(handler(&os, request, to));
+            os.report_failure(handler(&os, request, to));
         }
     })
 }
 
-/// A notification that needs no thread of its own.
-fn noted<M: Message + Stamped>(
+/// Registers an inline handler of a notification.
+fn inline<M: Message + Stamped>(
     builder: Builder,
     os: &Arc<Os>,
     handler: impl Fn(&Arc<Os>, M) + Send + Sync + 'static,
@@ -88,7 +91,7 @@ fn noted<M: Message + Stamped>(
 }
 
 impl Os {
-    fn futex_requested(
+    fn handle_futex_request(
         self: &Arc<Self>,
         request: &FutexRequest,
         to: ReplyTo<crate::messages::FutexResponse>,
@@ -96,7 +99,7 @@ impl Os {
         let address = Address(request.address);
         self.check_home(address.page())?;
         let to = super::homes::FutexClient::There(to);
-        self.at_home(|home| match request.operation {
+        self.with_home(|home| match request.operation {
             FutexOperation::Wait => home.handle_wait(address, request.value, to),
             FutexOperation::Wake => {
                 home.handle_wake(address, request.value, to);

@@ -1,6 +1,6 @@
-//! Carrying out what this node's home decides, and what its cache answers to homes.
+//! Executes the actions of this node's home, and sends the cache's responses to homes.
 //!
-//! A demand to another node is a call that nobody waits for: its answer comes back as an event of the home.
+//! No thread waits for the reply to a demand. The reply comes back as an event of the home.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -10,9 +10,9 @@ use pronto::NodeId;
 use super::pages::Granted;
 use super::{Os, OsError, lock};
 use crate::account::Cause;
-use crate::cache::Answer;
+use crate::cache::Response;
 use crate::directory::{Returned, Violation};
-use crate::home::{Deed, Home};
+use crate::home::{Home, HomeAction};
 use crate::messages::{
     FlushAck, FutexOutcome, FutexResponse, Invalidate, Invalidated, PageGrant, PageReply, PageRequest,
     PageResponse, PageResponseShort, Stamp, TaskId,
@@ -21,75 +21,75 @@ use crate::network::ReplyTo;
 use crate::page::{Access, Page, PageNumber, Version};
 use crate::ranges::Ranges;
 
-/// Who asked this home for a page.
+/// Requester of a page.
 #[derive(Debug)]
 pub(super) enum PageClient {
     /// A task of this node.
     Here(SyncSender<Granted>),
-    /// A task of another.
+    /// A task of another node.
     There(ReplyTo<PageReply>),
 }
 
-/// Who asked this home for a futex operation.
+/// Requester of a futex operation.
 #[derive(Debug)]
 pub(super) enum FutexClient {
     /// A task of this node.
     Here(SyncSender<FutexOutcome>),
-    /// A task of another.
+    /// A task of another node.
     There(ReplyTo<FutexResponse>),
 }
 
-/// Which home wants what of this node's cache.
+/// Home that made a demand on this node's cache, and the kind of the demand.
 #[derive(Debug)]
 pub(super) enum HomeRef {
-    /// This node's own wants a copy dropped.
+    /// This node's home demands that a copy is dropped.
     DropHere,
-    /// This node's own wants contents.
+    /// This node's home demands contents.
     ReturnHere,
-    /// Another's wants a copy dropped.
+    /// Another node's home demands that a copy is dropped.
     DropThere(ReplyTo<Invalidated>),
-    /// Another's wants contents.
+    /// Another node's home demands contents.
     ReturnThere(ReplyTo<PageReply>, Version),
 }
 
 impl Os {
-    /// Tells this node's home something, and carries out what follows.
-    pub(super) fn at_home(
+    /// Passes an event to this node's home and executes the resulting actions.
+    pub(super) fn with_home(
         self: &Arc<Self>,
         event: impl FnOnce(&mut Home<PageClient, FutexClient>) -> Result<(), Violation>,
     ) -> Result<(), OsError> {
         let mut home = lock(&self.home);
         let result = event(&mut home);
-        let deeds: Vec<_> = core::iter::from_fn(|| home.poll_deed()).collect();
+        let actions: Vec<_> = core::iter::from_fn(|| home.poll_action()).collect();
         drop(home);
-        for deed in deeds {
-            self.carry_out(deed)?;
+        for action in actions {
+            self.execute(action)?;
         }
         Ok(result?)
     }
 
-    fn carry_out(self: &Arc<Self>, deed: Deed<PageClient, FutexClient>) -> Result<(), OsError> {
-        match deed {
-            Deed::Invalidate { to, page, version } => self.demand_drop(to, page, version),
-            Deed::Recall { to, page, version, access } => self.demand_return(to, page, version, access),
-            Deed::Grant { to: PageClient::Here(to), version, contents, .. } => {
-                // A task that has given up waiting has reported that.
+    fn execute(self: &Arc<Self>, action: HomeAction<PageClient, FutexClient>) -> Result<(), OsError> {
+        match action {
+            HomeAction::Invalidate { to, page, version } => self.demand_drop(to, page, version),
+            HomeAction::Recall { to, page, version, access } => self.demand_return(to, page, version, access),
+            HomeAction::Grant { to: PageClient::Here(to), version, contents, .. } => {
+                // Fails if the task has stopped waiting; it has reported that.
                 let _ = to.send(Granted { version, contents });
                 Ok(())
             }
-            Deed::Grant { to: PageClient::There(to), page, version, contents } => {
+            HomeAction::Grant { to: PageClient::There(to), page, version, contents } => {
                 let granted = if contents.is_some() { Cause::GrantedContents } else { Cause::GrantedRight };
                 self.causes.count(granted);
                 to.send(page_reply(page, version, contents));
                 Ok(())
             }
-            Deed::Futex { to: FutexClient::Here(to), outcome, .. } => {
-                // As above.
+            HomeAction::Futex { to: FutexClient::Here(to), outcome, .. } => {
+                // Fails if the task has stopped waiting; it has reported that.
                 let _ = to.send(outcome);
                 Ok(())
             }
-            Deed::Futex { to: FutexClient::There(to), outcome, woken } => {
-                self.causes.count(Cause::FutexAnswered);
+            HomeAction::Futex { to: FutexClient::There(to), outcome, woken } => {
+                self.causes.count(Cause::FutexResponded);
                 to.send(FutexResponse { stamp: Stamp::default(), outcome, woken });
                 Ok(())
             }
@@ -98,17 +98,17 @@ impl Os {
 
     fn demand_drop(self: &Arc<Self>, to: NodeId, page: PageNumber, version: Version) -> Result<(), OsError> {
         if to == self.network.me() {
-            let answer = lock(&self.cache).handle_invalidate(page, version, HomeRef::DropHere);
-            return answer.map_or(Ok(()), |answer| self.answer(answer));
+            let response = lock(&self.cache).handle_invalidate(page, version, HomeRef::DropHere);
+            return response.map_or(Ok(()), |response| self.respond(response));
         }
-        self.causes.count(Cause::ReaderInTheWay);
+        self.causes.count(Cause::ReaderRevoked);
         let demand = Invalidate { stamp: Stamp::default(), address: page.address().0, version };
         let os = Arc::clone(self);
-        self.network.start(to, demand, move |answer| {
-            os.concluded(
-                answer
+        self.network.start(to, demand, move |response| {
+            os.report_failure(
+                response
                     .map_err(OsError::from)
-                    .and_then(|_| os.at_home(|home| home.handle_invalidated(page, to))),
+                    .and_then(|_| os.with_home(|home| home.handle_invalidated(page, to))),
             );
         });
         Ok(())
@@ -122,16 +122,16 @@ impl Os {
         access: Access,
     ) -> Result<(), OsError> {
         if to == self.network.me() {
-            let answer = lock(&self.cache).handle_recall(page, version, access, HomeRef::ReturnHere);
-            return answer.map_or(Ok(()), |answer| self.answer(answer));
+            let response = lock(&self.cache).handle_recall(page, version, access, HomeRef::ReturnHere);
+            return response.map_or(Ok(()), |response| self.respond(response));
         }
-        self.causes.count(Cause::WriterInTheWay);
+        self.causes.count(Cause::WriterRecalled);
         let task = TaskId::default();
         let demand =
             PageRequest { stamp: Stamp::default(), task, address: page.address().0, access, version };
         let os = Arc::clone(self);
-        self.network.start(to, demand, move |answer| {
-            os.concluded(answer.map_err(OsError::from).and_then(|reply| os.returned(page, to, reply)));
+        self.network.start(to, demand, move |response| {
+            os.report_failure(response.map_err(OsError::from).and_then(|reply| os.returned(page, to, reply)));
         });
         Ok(())
     }
@@ -143,18 +143,18 @@ impl Os {
                 Returned::Contents(response.page().ok_or_else(|| self.corrupt(page, from))?)
             }
         };
-        self.at_home(|home| home.handle_recalled(page, from, returned))
+        self.with_home(|home| home.handle_recalled(page, from, returned))
     }
 
-    /// Sends what the cache answers to a home.
-    pub(super) fn answer(self: &Arc<Self>, answer: Answer<HomeRef>) -> Result<(), OsError> {
-        let Answer { to, page, contents } = answer;
+    /// Sends the cache's response to a home.
+    pub(super) fn respond(self: &Arc<Self>, response: Response<HomeRef>) -> Result<(), OsError> {
+        let Response { to, page, contents } = response;
         let me = self.network.me();
         match to {
-            HomeRef::DropHere => self.at_home(|home| home.handle_invalidated(page, me)),
+            HomeRef::DropHere => self.with_home(|home| home.handle_invalidated(page, me)),
             HomeRef::ReturnHere => {
                 let returned = contents.map_or(Returned::Gone, Returned::Contents);
-                self.at_home(|home| home.handle_recalled(page, me, returned))
+                self.with_home(|home| home.handle_recalled(page, me, returned))
             }
             HomeRef::DropThere(to) => {
                 self.causes.count(Cause::CopyDropped);
@@ -162,7 +162,7 @@ impl Os {
                 Ok(())
             }
             HomeRef::ReturnThere(to, version) => {
-                let cause = if contents.is_some() { Cause::ReturnedContents } else { Cause::ReturnedBefore };
+                let cause = if contents.is_some() { Cause::ReturnedContents } else { Cause::ReturnedEarlier };
                 self.causes.count(cause);
                 to.send(page_reply(page, version, contents));
                 Ok(())
@@ -170,8 +170,8 @@ impl Os {
         }
     }
 
-    /// Another node asks for a page: of its home, this node, or as its home.
-    pub(super) fn page_requested(
+    /// Handles a page request of another node: if this node is the page's home, a request for access, otherwise a recall.
+    pub(super) fn handle_page_request(
         self: &Arc<Self>,
         request: &PageRequest,
         to: ReplyTo<PageReply>,
@@ -181,27 +181,27 @@ impl Os {
         let from = to.from();
         if page.home(self.network.nodes()) == self.network.me() {
             self.check_home(page)?;
-            self.at_home(|home| home.handle_request(page, from, access, version, PageClient::There(to)))
+            self.with_home(|home| home.handle_request(page, from, access, version, PageClient::There(to)))
         } else {
             let wanted = HomeRef::ReturnThere(to, version);
-            let answer = lock(&self.cache).handle_recall(page, version, access, wanted);
-            answer.map_or(Ok(()), |answer| self.answer(answer))
+            let response = lock(&self.cache).handle_recall(page, version, access, wanted);
+            response.map_or(Ok(()), |response| self.respond(response))
         }
     }
 
-    /// Another node's home wants a copy dropped.
-    pub(super) fn invalidation_requested(
+    /// Handles the demand of another node's home to drop a copy.
+    pub(super) fn handle_invalidate_request(
         self: &Arc<Self>,
         request: &Invalidate,
         to: ReplyTo<Invalidated>,
     ) -> Result<(), OsError> {
         let page = crate::page::Address(request.address).page();
-        let answer = lock(&self.cache).handle_invalidate(page, request.version, HomeRef::DropThere(to));
-        answer.map_or(Ok(()), |answer| self.answer(answer))
+        let response = lock(&self.cache).handle_invalidate(page, request.version, HomeRef::DropThere(to));
+        response.map_or(Ok(()), |response| self.respond(response))
     }
 
-    /// Another node gives a page back to this home.
-    pub(super) fn given_back(
+    /// Handles a page that another node returns to this home.
+    pub(super) fn page_returned(
         self: &Arc<Self>,
         page: PageNumber,
         version: Version,
@@ -209,13 +209,13 @@ impl Os {
         to: ReplyTo<FlushAck>,
     ) -> Result<(), OsError> {
         let from = to.from();
-        self.at_home(|home| home.handle_given_back(page, from, version, contents))?;
-        self.causes.count(Cause::NotedBack);
+        self.with_home(|home| home.handle_returned(page, from, version, contents))?;
+        self.causes.count(Cause::ReturnNoted);
         to.send(FlushAck { stamp: Stamp::default(), address: page.address() });
         Ok(())
     }
 
-    /// Sees to it that a page that nobody has touched yet has its entry here.
+    /// Checks that this node is the page's home, and creates the entry of a page that was not used before.
     pub(super) fn check_home(&self, page: PageNumber) -> Result<(), OsError> {
         if page.home(self.network.nodes()) != self.network.me() || !Ranges::is_possible(page.address()) {
             return Err(Violation::NotHome { page }.into());
@@ -224,8 +224,8 @@ impl Os {
         Ok(())
     }
 
-    /// The end of something that nobody waits for.
-    pub(super) fn concluded(&self, result: Result<(), OsError>) {
+    /// Reports the error of an operation for which no thread waits.
+    pub(super) fn report_failure(&self, result: Result<(), OsError>) {
         if let Err(error) = result {
             self.fail(error);
         }

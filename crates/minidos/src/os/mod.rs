@@ -1,18 +1,18 @@
-//! One node of the mini distributed OS: what tasks call, and what its peers ask of it.
+//! One node of the mini distributed OS: the operations of its tasks, and the handlers of its peers' messages.
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
 //! | `pages` | reading and writing shared memory; faults and evictions |
-//! | `homes` | carrying out what this node's home and cache decide |
-//! | `futexes` | sleeping and waking; locks and barriers made of that |
-//! | `addresses` | what a process has mapped |
-//! | `tasks` | tasks that move, end, and are signalled |
-//! | `handlers` | which message goes where |
+//! | `homes` | executing the actions of this node's home and cache |
+//! | `futexes` | sleeping and waking; locks and barriers |
+//! | `addresses` | mapped ranges |
+//! | `tasks` | running, migrating, ending and signalling tasks |
+//! | `handlers` | registration of message handlers |
 //!
 //! # Invariants
 //! 1. The locks of `cache` and `home` are never held together, nor while a message is sent.
-//! 2. No handler waits for another message: what has to wait stays in the home's queues, or in a demand that the cache
-//!    keeps, with the means to answer it later.
+//! 2. No handler waits for another message. A request that has to wait stays in the home's queue, and a demand that has to
+//!    wait stays in the cache, together with the responder.
 
 mod addresses;
 mod error;
@@ -43,13 +43,13 @@ use homes::{FutexClient, HomeRef, PageClient};
 use tasks::Tasks;
 pub(crate) use tasks::{MemoryMap, Process, Program, Step};
 
-/// A node, shared by its tasks and its handlers.
+/// State of a node, shared by its tasks and its handlers.
 #[derive(Debug)]
 pub(crate) struct Os {
     pub(crate) network: Network,
     pub(crate) causes: Causes,
     cache: Mutex<Cache<HomeRef>>,
-    /// Tells tasks that wait for the cache that something in it has changed.
+    /// Wakes tasks that wait for a change of the cache.
     changed: Condvar,
     home: Mutex<Home<PageClient, FutexClient>>,
     ranges: Mutex<Ranges>,
@@ -57,21 +57,21 @@ pub(crate) struct Os {
     events: Sender<Event>,
 }
 
-/// What a node's main loop waits for.
+/// Event for a node's main loop.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// One more node said that it is there.
-    Met,
+    /// Another node has announced itself.
+    PeerAnnounced,
     /// An iteration of the computation ended.
     Iterated(u32),
-    /// The origin has taken the process apart, and this node has sent home what it wrote.
-    TakenApart,
+    /// The process has ended, and this node has returned the pages that it modified.
+    ProcessEnded,
     /// The origin has the result.
     Computed(Found),
-    /// Something failed that cannot be mended; the run is over.
+    /// A failure that ends the run.
     Failed(OsError),
-    /// The supervisor wants something.
-    Told(Command),
+    /// A command from the supervisor.
+    Command(Command),
 }
 
 impl Os {
@@ -88,13 +88,13 @@ impl Os {
         })
     }
 
-    /// Takes in a page of a mapped file, of which this node is the home.
+    /// Adds a page of a mapped file whose home is this node.
     pub(crate) fn load(&self, page: PageNumber, contents: Box<Page>) {
         debug_assert_eq!(page.home(self.network.nodes()), self.network.me());
         lock(&self.home).insert(page, contents);
     }
 
-    /// Says to all others that this node is there.
+    /// Announces this node to all others.
     pub(crate) fn announce(&self) -> Result<(), OsError> {
         for peer in self.network.peers() {
             self.causes.count(Cause::Announced);
@@ -109,23 +109,23 @@ impl Os {
         Ok(())
     }
 
-    /// Reports a failure that has nobody else to go to.
+    /// Reports a failure to the main loop.
     pub(crate) fn fail(&self, error: OsError) {
-        self.tell(Event::Failed(error));
+        self.emit(Event::Failed(error));
     }
 
     /// Reports that an iteration of the computation ended.
     pub(crate) fn iterated(&self, iteration: u32) {
-        self.tell(Event::Iterated(iteration));
+        self.emit(Event::Iterated(iteration));
     }
 
-    pub(crate) fn tell(&self, event: Event) {
-        // Nobody listens any more when the node is being shut down; then nothing needs to be told.
+    pub(crate) fn emit(&self, event: Event) {
+        // Fails only while the node shuts down; then the event is not needed.
         let _ = self.events.send(event);
     }
 }
 
-/// A task that panics leaves the tables whole: each method of theirs ends in a state that its invariants describe.
+/// Locks `mutex`. A poisoned lock is usable, because every method of the tables leaves their invariants intact.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,10 +10,10 @@ use super::{Os, OsError, lock};
 use crate::account::Cause;
 use crate::cache::{Cache, Eviction, Touch};
 use crate::messages::{Flush, PageGrant, PageReply, PageRequest, Release, Stamp, TaskId};
-use crate::network::PATIENCE;
+use crate::network::RESPONSE_LIMIT;
 use crate::page::{Access, Address, PAGE_SIZE, Page, PageNumber, Version};
 
-/// A home's answer to a fault.
+/// A home's response to a fault.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) version: Version,
@@ -21,7 +21,7 @@ pub(super) struct Granted {
 }
 
 impl Os {
-    /// Reads `bytes.len()` bytes from `address`. What lies on one page is read in one moment.
+    /// Reads `bytes.len()` bytes from `address`. Bytes on one page are read atomically.
     pub(crate) fn read(
         self: &Arc<Self>,
         task: TaskId,
@@ -45,7 +45,7 @@ impl Os {
         Ok(())
     }
 
-    /// Writes `bytes` to `address`. What lies on one page is written in one moment.
+    /// Writes `bytes` to `address`. Bytes on one page are written atomically.
     pub(crate) fn write(
         self: &Arc<Self>,
         task: TaskId,
@@ -69,7 +69,7 @@ impl Os {
         Ok(())
     }
 
-    /// Changes `N` bytes at `address` in one moment, all on one page; returns what was there.
+    /// Changes `N` bytes at `address` atomically; all must lie on one page. Returns the earlier value.
     pub(crate) fn update<const N: usize>(
         self: &Arc<Self>,
         task: TaskId,
@@ -87,18 +87,18 @@ impl Os {
         before.ok_or(OsError::Misplaced { address })
     }
 
-    /// Sends home what this node has written, because no task here will need it again.
-    pub(crate) fn send_written_home(self: &Arc<Self>) -> Result<(), OsError> {
+    /// Returns the pages that this node has modified to their homes, because no task here will need them again.
+    pub(crate) fn return_modified_pages(self: &Arc<Self>) -> Result<(), OsError> {
         loop {
             let eviction = lock(&self.cache).evict_written();
             match eviction {
-                Some(eviction) => self.give_back(eviction)?,
+                Some(eviction) => self.return_page(eviction)?,
                 None => return Ok(()),
             }
         }
     }
 
-    /// Uses a page when it is here with the right to, after fetching it if need be.
+    /// Runs `using` when the page is cached with the access right, after fetching it if necessary.
     fn with_page<R>(
         self: &Arc<Self>,
         task: TaskId,
@@ -112,7 +112,7 @@ impl Os {
                 Touch::Hit => return Ok(using(&mut cache)),
                 Touch::Fault { held } => break held,
                 Touch::Wait => {
-                    let waited = self.changed.wait_timeout(cache, PATIENCE);
+                    let waited = self.changed.wait_timeout(cache, RESPONSE_LIMIT);
                     let (guard, timeout) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
                     if timeout.timed_out() {
                         return Err(OsError::PageLate { page });
@@ -126,19 +126,19 @@ impl Os {
         let mut cache = lock(&self.cache);
         cache.install(page, granted.version, granted.contents)?;
         let result = using(&mut cache);
-        let (answer, eviction) = (cache.settle(page), cache.evict());
+        let (response, eviction) = (cache.settle(page), cache.evict());
         drop(cache);
         self.changed.notify_all();
-        if let Some(answer) = answer {
-            self.answer(answer)?;
+        if let Some(response) = response {
+            self.respond(response)?;
         }
         if let Some(eviction) = eviction {
-            self.give_back(eviction)?;
+            self.return_page(eviction)?;
         }
         Ok(result)
     }
 
-    /// Asks the home, here or elsewhere.
+    /// Requests a page from its home, on this or another node.
     fn fetch(
         self: &Arc<Self>,
         task: TaskId,
@@ -151,29 +151,29 @@ impl Os {
         if home == me {
             let (to, granted) = sync_channel(1);
             self.check_home(page)?;
-            self.at_home(|home| home.handle_request(page, me, access, held, PageClient::Here(to)))?;
-            return granted.recv_timeout(PATIENCE).map_err(|_| OsError::PageLate { page });
+            self.with_home(|home| home.handle_request(page, me, access, held, PageClient::Here(to)))?;
+            return granted.recv_timeout(RESPONSE_LIMIT).map_err(|_| OsError::PageLate { page });
         }
         self.causes.count(Cause::Faulted);
         let request =
             PageRequest { stamp: Stamp::default(), task, address: page.address().0, access, version: held };
         match self.network.call(home, request)? {
             PageReply::Short(short) => Ok(Granted { version: short.version, contents: None }),
-            PageReply::Page(response) => {
-                let contents = response.page().ok_or_else(|| self.corrupt(page, home))?;
-                Ok(Granted { version: response.version, contents: Some(contents) })
+            PageReply::Page(granted) => {
+                let contents = granted.page().ok_or_else(|| self.corrupt(page, home))?;
+                Ok(Granted { version: granted.version, contents: Some(contents) })
             }
         }
     }
 
-    /// Gives a copy back to its home, and waits until that is noted.
-    fn give_back(self: &Arc<Self>, eviction: Eviction) -> Result<(), OsError> {
+    /// Returns a copy to its home and waits until the home has recorded that.
+    fn return_page(self: &Arc<Self>, eviction: Eviction) -> Result<(), OsError> {
         let Eviction { page, version, contents } = eviction;
         let me = self.network.me();
         let home = page.home(self.network.nodes());
         let grant = PageGrant { address: page.address(), version };
         if home == me {
-            self.at_home(|home| home.handle_given_back(page, me, version, contents))?;
+            self.with_home(|home| home.handle_returned(page, me, version, contents))?;
         } else if let Some(contents) = contents {
             self.causes.count(Cause::EvictedWritten);
             self.network.call(home, Flush::new(contents, grant))?;
@@ -187,7 +187,7 @@ impl Os {
         Ok(())
     }
 
-    /// Counts a page whose contents are not what its sum says.
+    /// Counts a page whose contents do not match their checksum, and returns the error.
     pub(super) fn corrupt(&self, page: PageNumber, from: NodeId) -> OsError {
         self.network.corrupt(from);
         OsError::Corrupt { page }

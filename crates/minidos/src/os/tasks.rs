@@ -1,4 +1,4 @@
-//! Tasks: they begin at their origin, move from node to node, and end.
+//! The run cycle of tasks: they start, move from node to node, and end.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,20 +13,20 @@ use crate::account::Cause;
 use crate::messages::{
     ExitOrigin, ExitRemote, Migrate, MigrateBack, Pairing, Path, Registers, Signal, Stamp, TaskId,
 };
-use crate::network::PATIENCE;
+use crate::network::RESPONSE_LIMIT;
 
-/// Where a process has what, in the twelve numbers that travel with its tasks.
+/// Memory map of a process: twelve numbers that travel with its tasks.
 pub(crate) type MemoryMap = [u64; 12];
 
-/// What the tasks of this system run: one step, until the task wants to move or ends.
+/// Program of the tasks. It runs one step, until the task moves or ends.
 pub(crate) type Program = fn(&Arc<Os>, TaskId, &MemoryMap, Registers) -> Result<Step, OsError>;
 
-/// Why a step ended.
+/// Reason why a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The task goes on elsewhere.
+    /// The task continues on another node.
     Move(Registers),
-    /// It ended with this code.
+    /// The task ended with this exit code.
     End(i32),
 }
 
@@ -34,9 +34,9 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(super) struct Tasks {
     program: Program,
-    /// At the origin: where the threads of tasks that are away wait for them.
+    /// At the origin: channels to the threads that wait for tasks on other nodes.
     away: Mutex<HashMap<TaskId, Sender<Step>>>,
-    /// Signals that tasks running here have not looked at, by task, one bit each.
+    /// Pending signals of tasks that run here, one bit each.
     signals: Mutex<HashMap<TaskId, u32>>,
     next_remote: AtomicU32,
 }
@@ -50,42 +50,42 @@ impl Tasks {
 /// A process, at its origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
-    /// The program's name, for people.
+    /// Human-readable name of the program.
     pub(crate) name: &'static str,
-    /// Where it has what.
+    /// Memory map of the process.
     pub(crate) memory_map: MemoryMap,
-    /// How many tasks.
+    /// Number of tasks.
     pub(crate) tasks: u32,
 }
 
 impl Process {
-    /// Runs all tasks from their beginning to their end. Task `n` begins on node `n`, and each moves on to the next
-    /// node whenever its program wants to move.
+    /// Runs all tasks from start to end. Task `n` starts on node `n` and moves to the next node whenever its program
+    /// returns [`Step::Move`].
     pub(crate) fn run(self, os: &Arc<Os>) -> Result<(), OsError> {
-        let lives: Vec<_> = (1..=self.tasks)
+        let threads: Vec<_> = (1..=self.tasks)
             .map(TaskId)
             .map(|task| {
                 let os = Arc::clone(os);
-                let life = move || self.live(&os, task);
+                let run = move || self.run_task(&os, task);
                 let thread = std::thread::Builder::new().name(format!("task-{task}"));
-                thread.spawn(life).map_err(|source| OsError::Thread { task, source })
+                thread.spawn(run).map_err(|source| OsError::Thread { task, source })
             })
             .collect::<Result<_, _>>()?;
-        for (task, life) in (1..).map(TaskId).zip(lives) {
-            life.join().unwrap_or(Err(OsError::TaskFailed { task, code: PANICKED }))?;
+        for (task, thread) in (1..).map(TaskId).zip(threads) {
+            thread.join().unwrap_or(Err(OsError::TaskFailed { task, code: PANICKED }))?;
         }
         Ok(())
     }
 
-    /// One task's life: steps here, or away while a thread here waits for it, as DEX has it.
-    fn live(&self, os: &Arc<Os>, task: TaskId) -> Result<(), OsError> {
+    /// Runs one task. It runs its steps here; while the task is away, this thread waits for it, as in DEX.
+    fn run_task(&self, os: &Arc<Os>, task: TaskId) -> Result<(), OsError> {
         let mut registers = Registers::default();
         for hop in 0.. {
             let node = self.place(task, hop, os.network.nodes());
             let step = if node == ORIGIN {
                 (os.tasks.program)(os, task, &self.memory_map, registers)
             } else {
-                self.hand_over(os, task, hop, node, registers)
+                self.migrate_to(os, task, hop, node, registers)
             };
             match step {
                 Ok(Step::Move(next)) => registers = next,
@@ -97,7 +97,7 @@ impl Process {
         Ok(())
     }
 
-    fn hand_over(
+    fn migrate_to(
         &self,
         os: &Arc<Os>,
         task: TaskId,
@@ -112,10 +112,10 @@ impl Process {
             node,
             Migrate { stamp: Stamp::default(), process, task, hop, memory_map, program, registers },
         )?;
-        returned.recv_timeout(PATIENCE).map_err(|_| OsError::TaskLate { task })
+        returned.recv_timeout(RESPONSE_LIMIT).map_err(|_| OsError::TaskLate { task })
     }
 
-    /// Ends the process because of one task: the others are killed, wherever they are.
+    /// Ends the process because of one task: kills the other tasks, wherever they run.
     fn abort(&self, os: &Arc<Os>, error: OsError) -> OsError {
         for task in (1..=self.tasks).map(TaskId) {
             os.raise(task, SIGKILL);
@@ -123,15 +123,15 @@ impl Process {
         error
     }
 
-    /// Tells the others that the process has ended.
-    pub(crate) fn take_apart(self, os: &Arc<Os>) -> Result<(), OsError> {
+    /// Notifies the other nodes that the process has ended.
+    pub(crate) fn end_process(self, os: &Arc<Os>) -> Result<(), OsError> {
         for peer in os.network.peers() {
-            os.causes.count(Cause::TakenApart);
+            os.causes.count(Cause::ProcessEnded);
             let tasks = self.tasks;
             os.network
                 .notify(peer, ExitOrigin { stamp: Stamp::default(), process: PROCESS, tasks, code: 0 })?;
         }
-        os.taken_apart()
+        os.process_ended()
     }
 
     fn place(&self, task: TaskId, hop: u32, nodes: u16) -> NodeId {
@@ -147,24 +147,24 @@ impl Os {
         receiver
     }
 
-    /// A task came back, or ended away.
-    pub(super) fn came_back(&self, task: TaskId, step: Step) {
+    /// Handles a task that came back or ended on another node.
+    pub(super) fn task_returned(&self, task: TaskId, step: Step) {
         if let Some(waiting) = lock(&self.tasks.away).remove(&task) {
-            // Its thread has given up waiting, and reported that.
+            // Fails if the thread has stopped waiting; it has reported that.
             let _ = waiting.send(step);
         }
     }
 
-    /// The origin hands a task over: it gets a thread here.
-    pub(super) fn take_over(self: &Arc<Self>, migrate: &Migrate) -> Result<Pairing, OsError> {
+    /// Starts a thread for a task that the origin migrated to this node.
+    pub(super) fn start_migrated(self: &Arc<Self>, migrate: &Migrate) -> Result<Pairing, OsError> {
         let (task, map, registers) = (migrate.task, migrate.memory_map, migrate.registers);
-        // SYNC: only distinct numbers are wanted.
+        // SYNC: the counter only needs to yield distinct numbers.
         let remote = TaskId(self.tasks.next_remote.fetch_add(1, Ordering::Relaxed));
         let os = Arc::clone(self);
         let stay = move || {
             let step = (os.tasks.program)(&os, task, &map, registers);
             let left = step.and_then(|step| os.leave(task, remote, step));
-            os.concluded(left);
+            os.report_failure(left);
         };
         let thread = std::thread::Builder::new().name(format!("task-{task}"));
         thread.spawn(stay).map_err(|source| OsError::Thread { task, source })?;
@@ -176,48 +176,48 @@ impl Os {
         let (stamp, process) = (Stamp::default(), PROCESS);
         match step {
             Step::Move(registers) => {
-                self.causes.count(Cause::WentBack);
+                self.causes.count(Cause::MigratedBack);
                 self.network.notify(ORIGIN, MigrateBack { stamp, process, task, remote, registers })?;
             }
             Step::End(code) => {
-                self.causes.count(Cause::EndedAway);
+                self.causes.count(Cause::EndedRemotely);
                 self.network.notify(ORIGIN, ExitRemote { stamp, process, task, code })?;
             }
         }
         Ok(())
     }
 
-    /// The process has ended: what this node wrote goes home.
-    pub(super) fn taken_apart(self: &Arc<Self>) -> Result<(), OsError> {
-        self.send_written_home()?;
-        self.tell(Event::TakenApart);
+    /// Returns the pages that this node modified to their homes, because the process has ended.
+    pub(super) fn process_ended(self: &Arc<Self>) -> Result<(), OsError> {
+        self.return_modified_pages()?;
+        self.emit(Event::ProcessEnded);
         Ok(())
     }
 
-    /// Signals a task, wherever it is; to one that has ended nothing happens.
+    /// Signals a task, wherever it runs. Has no effect on a task that has ended.
     fn raise(&self, task: TaskId, number: u32) {
         self.signalled(task, number);
         for peer in self.network.peers() {
             self.causes.count(Cause::Signalled);
             let signal = Signal { stamp: Stamp::default(), process: PROCESS, task, number };
-            // The process ends with an error already; a node that cannot be told is part of that.
+            // The process already ends with an error; an unreachable node does not change that.
             let _ = self.network.notify(peer, signal);
         }
     }
 
-    /// A signal for a task.
+    /// Records a signal for a task.
     pub(super) fn signalled(&self, task: TaskId, number: u32) {
         *lock(&self.tasks.signals).entry(task).or_default() |= 1_u32.checked_shl(number).unwrap_or(0);
     }
 
-    /// The lowest signal that a task has not looked at.
+    /// Takes the pending signals of a task and returns the lowest.
     pub(crate) fn take_signal(&self, task: TaskId) -> Option<u32> {
         let pending = lock(&self.tasks.signals).remove(&task)?;
         (pending != 0).then(|| pending.trailing_zeros())
     }
 }
 
-/// What a shell shows for a task that was killed by signal 6 (abort).
+/// Exit code that a shell shows for a process killed by signal 6 (abort).
 const PANICKED: i32 = 134;
 
 const SIGKILL: u32 = 9;

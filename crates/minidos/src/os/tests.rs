@@ -1,6 +1,6 @@
-//! Several nodes in one process, on real links: shared memory under contention, and the books afterwards.
+//! Several nodes in one process, on real links: shared memory under contention, then a check of the accounts.
 //!
-//! Handlers that answer later run inline, where a call that waits is refused; so these tests also show that none waits.
+//! Deferred handlers run inline, where a call that waits is refused. These tests thus also show that no handler waits.
 
 use core::time::Duration;
 use std::sync::mpsc::{Receiver, channel};
@@ -24,7 +24,7 @@ fn no_program(_: &Arc<Os>, _: TaskId, _: &MemoryMap, _: Registers) -> Result<Ste
 }
 
 impl Cluster {
-    /// Nodes that know each other; each later one connects to all before it.
+    /// Starts `count` nodes; each later one connects to all earlier ones.
     fn new(name: &str, transport: &str, count: u16, frames: usize) -> Self {
         let (mut systems, mut nodes, mut events) = (Vec::new(), Vec::<Node>::new(), Vec::new());
         for number in 1..=count {
@@ -65,13 +65,13 @@ impl Cluster {
             }
         });
         for events in &self.events {
-            assert!(events.try_recv().is_err(), "nothing failed on the side");
+            assert!(events.try_recv().is_err(), "a handler failed");
         }
-        self.check_books();
+        self.check_accounts();
     }
 
-    /// All tasks have ended, and whatever they caused was answered before.
-    fn check_books(&self) {
+    /// Checks the accounts after all tasks have ended and all messages were received.
+    fn check_accounts(&self) {
         let mut totals = Totals { traffic: Traffic::default(), causes: vec![0; Cause::ALL.len()] };
         for os in &self.systems {
             assert_eq!(os.network.faults(), Faults::default());
@@ -93,7 +93,7 @@ fn number(os: &Arc<Os>, task: TaskId, address: Address) -> u64 {
 }
 
 #[test]
-fn a_lock_keeps_tasks_of_all_nodes_apart() {
+fn a_lock_excludes_tasks_of_all_nodes() {
     for transport in ["shm", "tcp"] {
         let cluster = Cluster::new("lock", transport, 3, 8);
         let lock = cluster.map(8, Access::Write);
@@ -110,9 +110,9 @@ fn a_lock_keeps_tasks_of_all_nodes_apart() {
     }
 }
 
-/// More tasks than the pool has workers fault on the same pages, through caches that hold one of them.
+/// More tasks than the pool has workers fault on the same pages, through caches with a single frame.
 #[test]
-fn contended_pages_lose_no_write_whatever_is_evicted_meanwhile() {
+fn contended_pages_lose_no_write_despite_evictions() {
     let cluster = Cluster::new("pages", "shm", 3, 1);
     let pages = cluster.map(3 * 4096, Access::Write);
     let add = |bytes: [u8; 8]| (u64::from_le_bytes(bytes) + 1).to_le_bytes();
@@ -127,7 +127,7 @@ fn contended_pages_lose_no_write_whatever_is_evicted_meanwhile() {
 }
 
 #[test]
-fn a_barrier_lets_nobody_run_ahead() {
+fn a_barrier_lets_no_task_run_ahead() {
     let cluster = Cluster::new("barrier", "shm", 3, 8);
     let barrier = cluster.map(8, Access::Write);
     let rounds = cluster.map(6 * 8, Access::Write);
@@ -144,7 +144,7 @@ fn a_barrier_lets_nobody_run_ahead() {
 }
 
 #[test]
-fn what_is_not_mapped_or_not_writable_is_a_fault_on_every_node() {
+fn invalid_accesses_fault_on_every_node() {
     let cluster = Cluster::new("fault", "shm", 2, 8);
     let text = cluster.map(4096, Access::Read);
     cluster.run(1, |os, task| {
@@ -164,7 +164,7 @@ fn what_is_not_mapped_or_not_writable_is_a_fault_on_every_node() {
 }
 
 #[test]
-fn a_futex_across_two_pages_is_refused_here_and_elsewhere() {
+fn a_futex_across_two_pages_is_refused_on_every_node() {
     let cluster = Cluster::new("across", "shm", 2, 8);
     let words = cluster.map(2 * 4096, Access::Write);
     cluster.run(1, |os, task| {

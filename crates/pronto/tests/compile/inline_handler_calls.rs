@@ -1,4 +1,4 @@
-//! An inline handler gets nothing that it could wait for.
+//! The context of an inline handler offers no operation that waits.
 
 use pronto::{Message, Node};
 

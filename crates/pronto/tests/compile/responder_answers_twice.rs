@@ -1,4 +1,4 @@
-//! A responder answers once.
+//! A responder can be used only once.
 
 use pronto::{Message, Responder};
 

@@ -1,4 +1,4 @@
-//! A socket that is full while everybody sleeps: what waits for room goes out as soon as there is some.
+//! A full socket while all threads sleep: the backlog is sent as soon as there is room.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::proxy::Proxy;
-use crate::rig::{SOON, Watch, beside_others, counter, lasts, until};
+use crate::rig::{TIMEOUT, Watch, counter, pause, shared_run, until};
 
 #[derive(Message, Debug)]
 #[message(name = "faults.load", class = bulk)]
@@ -17,12 +17,12 @@ struct Load {
     bytes: Vec<u8>,
 }
 
-/// Far less than the time between two ticks of a quiet node whose heartbeats are as rare as here.
-const MEANWHILE: Duration = Duration::from_secs(5);
+/// Time limit, far below the tick interval of a quiet node whose heartbeats are as rare as here.
+const WITHIN: Duration = Duration::from_secs(5);
 
 #[test]
-fn what_a_full_socket_left_goes_out_while_everybody_sleeps() {
-    let _beside = beside_others();
+fn the_backlog_of_a_full_socket_is_sent_while_all_threads_sleep() {
+    let _shared = shared_run();
     let hour = Nanos::from_secs(3600);
     let limits = Limits::default().with_liveness(Some(hour), Some(hour));
     let arrived = Arc::new(AtomicU64::new(0));
@@ -39,19 +39,19 @@ fn what_a_full_socket_left_goes_out_while_everybody_sleeps() {
     let wire = Proxy::to(&node.listening()[0].to_string());
     let caller =
         Node::builder(2).wait(WaitPolicy::Block).limits(limits).peer(1, &wire.address()).start().unwrap();
-    let peer = caller.wait_for_peer(1, SOON).unwrap();
-    // Long enough for the ticks that a new link brings to be over.
-    lasts(Duration::from_millis(100));
+    let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
+    // Waits until the ticks that follow a new link are over.
+    pause(Duration::from_millis(100));
     let len = 7 << 19;
     assert!(len < limits.max_payload[Class::Bulk.index()] as usize);
-    wire.goes_dead();
+    wire.go_silent();
     let eager = wire.bytes();
     peer.notify(&Load { bytes: vec![3; len] }).unwrap();
-    lasts(Duration::from_millis(100));
-    assert!(wire.bytes() < eager + len, "the socket was full");
-    wire.recovers();
+    pause(Duration::from_millis(100));
+    assert!(wire.bytes() < eager + len, "the socket must be full");
+    wire.recover();
     let watch = Watch::start();
-    until("it arrives", || arrived.load(Ordering::Relaxed) == len as u64);
-    assert!(watch.passed() < MEANWHILE, "{:?}", watch.passed());
+    until("the message arrives", || arrived.load(Ordering::Relaxed) == len as u64);
+    assert!(watch.passed() < WITHIN, "{:?}", watch.passed());
     assert_eq!(counter(&caller, 1, "links_lost"), 0);
 }

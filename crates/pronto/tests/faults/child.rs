@@ -1,6 +1,6 @@
-//! Nodes in processes of their own: this test program, started again in a role.
+//! Nodes in child processes: this test program, started again in a role.
 //!
-//! A child hears commands on its standard input and answers with lines that begin with `@`; it ends with its input.
+//! A child reads commands from its standard input and responds with lines that begin with `@`. It ends when its input ends.
 
 use core::time::Duration;
 use std::io::{BufRead, BufReader, Write};
@@ -16,22 +16,22 @@ use pronto::progress::{Registration, Sleep, Source, Spec};
 use pronto::{CallError, Event, Executed, Node, WaitPolicy};
 use pronto_core::session::DownCause;
 
-use crate::rig::{Add, Mark, PooledMark, SOON, Sum, Watch, Work, server, until};
+use crate::rig::{Add, Mark, PooledMark, Sum, TIMEOUT, Watch, Work, server, until};
 
 const ROLE: &str = "PRONTO_FAULTS_ROLE";
 const ARGUMENTS: &str = "PRONTO_FAULTS_ARGUMENTS";
 
-/// A child process; killed and reaped when dropped.
+/// A child process. Dropping it kills and reaps it.
 pub(crate) struct Child {
     process: std::process::Child,
-    said: Receiver<String>,
+    lines: Receiver<String>,
 }
 
 impl Child {
     /// Starts a child in a role.
     pub(crate) fn start(role: &str, arguments: &[&str]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child::in_its_role", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "child::run_role", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(ARGUMENTS, arguments.join(" "))
             .stdin(Stdio::piped())
@@ -39,31 +39,31 @@ impl Child {
             .spawn()
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let (say, said) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
-            let lines = output.lines().map_while(Result::ok);
-            for line in lines.filter_map(|line| line.strip_prefix('@').map(str::to_owned)) {
-                if say.send(line).is_err() {
+            let output = output.lines().map_while(Result::ok);
+            for line in output.filter_map(|line| line.strip_prefix('@').map(str::to_owned)) {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
         });
-        Self { process, said }
+        Self { process, lines }
     }
 
-    /// A node that adds and works.
+    /// Starts a node with the handlers of [`server`]; returns the child and the node's address.
     pub(crate) fn node(id: u16, listen: &str) -> (Self, String) {
         let child = Self::start("node", &[&id.to_string(), listen]);
-        let address = child.hears("listening ");
+        let address = child.expect_line("listening ");
         (child, address)
     }
 
-    /// The rest of the next line that begins like this.
-    pub(crate) fn hears(&self, beginning: &str) -> String {
+    /// Waits for the next line that begins with `beginning`, and returns the rest of it.
+    pub(crate) fn expect_line(&self, beginning: &str) -> String {
         let watch = Watch::start();
         loop {
-            let left = (2 * SOON).checked_sub(watch.passed()).unwrap_or_default();
-            let line = self.said.recv_timeout(left);
+            let left = (2 * TIMEOUT).checked_sub(watch.passed()).unwrap_or_default();
+            let line = self.lines.recv_timeout(left);
             let line = line.unwrap_or_else(|error| panic!("no {beginning:?} from the child: {error}"));
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.to_owned();
@@ -71,7 +71,7 @@ impl Child {
         }
     }
 
-    pub(crate) fn tell(&mut self, command: &str) {
+    pub(crate) fn send_command(&mut self, command: &str) {
         writeln!(self.process.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 
@@ -83,19 +83,19 @@ impl Child {
         kill(Pid::from_raw(self.process.id().try_into().unwrap()), signal).unwrap();
     }
 
-    /// Stops it, and waits until each of its threads stands still: the signal alone lets some go on for a while.
-    pub(crate) fn stands_still(&self) {
+    /// Stops the child and waits until all of its threads have stopped: some keep running for a while after the signal.
+    pub(crate) fn stop_all_threads(&self) {
         self.signal(Signal::SIGSTOP);
         let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-            // The state follows the name, which is in brackets.
+            // The state follows the name, which is in parentheses.
             stat.rsplit(") ").next().unwrap().starts_with('T')
         };
         let tasks = format!("/proc/{}/task", self.id());
         until("every thread has stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
     }
 
-    /// Kills it as `kill -9` does, and reaps it.
+    /// Kills the child as `kill -9` does, and reaps it.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -104,38 +104,38 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Fails if the test has killed and reaped it already.
+        // Fails if the test has already killed and reaped the child.
         let _dead = self.process.kill();
         let _reaped = self.process.wait();
     }
 }
 
-/// Tells the parent. The line begins anew: the test harness may have left one unfinished.
-pub(crate) fn say(line: &str) {
+/// Sends a line to the parent. It begins with a line break, because the test harness may have left a line unfinished.
+pub(crate) fn report(line: &str) {
     println!("\n@{line}");
 }
 
-/// What a child runs; in the parent there is no role, and nothing to do.
+/// Runs the role of a child. The parent has no role, so this does nothing there.
 #[test]
-fn in_its_role() {
+fn run_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let arguments = std::env::var(ARGUMENTS).unwrap();
     let arguments: Vec<&str> = arguments.split(' ').collect();
     match role.as_str() {
         "node" => node(&arguments),
-        "fork" => crate::forked::forks(arguments[0]),
-        "scribble" => crate::scribbler::scribbles(&arguments),
-        "squat" => crate::other_user::squats(arguments[0]),
-        "visit" => crate::other_user::visits(arguments[0]),
-        "transfers" => crate::killed_transfers::serves(&arguments),
-        "ledger" => crate::ledger::serves(&arguments),
-        "real-time" => crate::real_time::waits(arguments[0]),
+        "fork" => crate::forked::run(arguments[0]),
+        "scribble" => crate::scribbler::attack(&arguments),
+        "squat" => crate::other_user::squat(arguments[0]),
+        "visit" => crate::other_user::visit(arguments[0]),
+        "transfers" => crate::killed_transfers::serve(&arguments),
+        "ledger" => crate::ledger::serve(&arguments),
+        "real-time" => crate::real_time::run(arguments[0]),
         "hog" => hog(),
         other => panic!("unknown role {other}"),
     }
 }
 
-/// The next command; the process ends with its input.
+/// Reads the next command. The process ends with its input.
 pub(crate) fn command() -> Vec<String> {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).unwrap() == 0 {
@@ -144,7 +144,7 @@ pub(crate) fn command() -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// `ID LISTEN [PEER=ADDRESS]...`
+/// Runs a node: `ID LISTEN [PEER=ADDRESS]...`
 fn node(arguments: &[&str]) {
     let mut builder = server(arguments[0].parse().unwrap(), arguments[1]);
     for peer in &arguments[2..] {
@@ -152,7 +152,7 @@ fn node(arguments: &[&str]) {
         builder = builder.peer(id.parse::<u16>().unwrap(), address);
     }
     let executes = |number: u64| {
-        say(&format!("executed {number}"));
+        report(&format!("executed {number}"));
         Sum { total: number }
     };
     let builder = builder
@@ -162,18 +162,18 @@ fn node(arguments: &[&str]) {
     let events = node.events();
     std::thread::spawn(move || {
         loop {
-            match events.next_within(SOON) {
-                Some(Ok(Event::PeerUp(info))) => say(&format!("up {} {:?}", info.peer, info.epoch)),
+            match events.next_within(TIMEOUT) {
+                Some(Ok(Event::PeerUp(info))) => report(&format!("up {} {:?}", info.peer, info.epoch)),
                 Some(Ok(Event::PeerDown { peer, cause, .. })) => {
-                    say(&format!("down {peer} {}", name_of(cause)))
+                    report(&format!("down {peer} {}", name_of(cause)))
                 }
-                Some(Ok(other)) => say(&format!("link {other:?}")),
+                Some(Ok(other)) => report(&format!("link {other:?}")),
                 Some(Err(missed)) => panic!("{missed}"),
                 None => {}
             }
         }
     });
-    say(&format!("listening {}", node.listening()[0]));
+    report(&format!("listening {}", node.listening()[0]));
     let mut registered = Vec::new();
     loop {
         let words = command();
@@ -191,20 +191,20 @@ fn name_of(cause: DownCause) -> String {
     format!("{cause:?}").split('(').next().unwrap().to_owned()
 }
 
-/// Calls and says how the calls ended.
+/// Makes calls and reports how they ended.
 fn calls(node: &Node, peer: u16, times: u32) {
-    let peer = node.wait_for_peer(peer, SOON).unwrap();
+    let peer = node.wait_for_peer(peer, TIMEOUT).unwrap();
     let mut failures = Vec::new();
     for _ in 0..times {
         if let Err(error) = peer.call(&Add { values: vec![1] }) {
             failures.push(error);
         }
     }
-    say(&format!("called {} {failures:?}", times as usize - failures.len()));
+    report(&format!("called {} {failures:?}", times as usize - failures.len()));
 }
 
-/// Registers sources of its own: half of them in memory, half of them behind descriptors, of which one is always readable and
-/// has nothing. Says how often the manager has left it out by then.
+/// Registers `count` sources, half in memory and half behind descriptors. One descriptor is always readable without data. Reports
+/// the number of sources when the manager has muted that one.
 fn registers(node: &Node, count: usize, registered: &mut Vec<Registration>) {
     struct Silent;
     impl Source for Silent {
@@ -222,23 +222,23 @@ fn registers(node: &Node, count: usize, registered: &mut Vec<Registration>) {
     }
     let watch = Watch::start();
     while manager.counters().muted < 8 {
-        assert!(watch.passed() < SOON, "the readable one is never left out");
+        assert!(watch.passed() < TIMEOUT, "the readable source is never muted");
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    say(&format!("registered {}", manager.sources()));
+    report(&format!("registered {}", manager.sources()));
 }
 
-/// Calls a handler of the pool, and says how the calls ended.
+/// Calls a handler on the pool and reports how the calls ended.
 fn works(node: &Node, peer: u16, times: u32) {
-    let peer = node.wait_for_peer(peer, SOON).unwrap();
+    let peer = node.wait_for_peer(peer, TIMEOUT).unwrap();
     let ends = (0..times).map(|key| peer.call(&Work { key: key.into() }));
     let failures: Vec<_> = ends.filter_map(Result::err).collect();
-    say(&format!("worked {} {failures:?}", times as usize - failures.len()));
+    report(&format!("worked {} {failures:?}", times as usize - failures.len()));
 }
 
-/// Begins calls and gives each up at once.
+/// Starts calls and cancels each immediately.
 fn gives_up(node: &Node, peer: u16, times: u32) {
-    let peer = node.wait_for_peer(peer, SOON).unwrap();
+    let peer = node.wait_for_peer(peer, TIMEOUT).unwrap();
     for key in 0..times {
         let given_up = loop {
             match peer.start(&Work { key: u64::from(key) + 1_000_000 }) {
@@ -249,10 +249,10 @@ fn gives_up(node: &Node, peer: u16, times: u32) {
         };
         assert_eq!(given_up, CallError::Cancelled { executed: Executed::Maybe });
     }
-    say("gave up");
+    report("gave up");
 }
 
-/// Computes and does nothing else.
+/// Computes without end.
 fn hog() {
     std::thread::spawn(|| while !command().is_empty() {});
     let mut x = 1_u64;

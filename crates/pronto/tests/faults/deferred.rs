@@ -1,4 +1,4 @@
-//! Deferred handlers that panic, drop or leak their responder: each call is answered once, and its credit returns once.
+//! Deferred handlers that panic, or drop or leak their responder: each call ends once, and its credit returns once.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pronto_wire::FailureCode;
 
 use crate::handlers::quiet;
 use crate::rig::{
-    Sum, TRANSPORTS, add, address, all, assert_all_back, beside_others, client, counter, server,
+    Sum, TRANSPORTS, add, address, all, assert_all_released, client, counter, server, shared_run,
 };
 
 #[derive(Message, Debug)]
@@ -20,7 +20,7 @@ struct Deferred {
     way: u8,
 }
 
-/// Ways in which a handler parts with its responder.
+/// Ways in which a handler gives up its responder.
 const PANICS_FIRST: u8 = 0;
 const REPLIES_THEN_PANICS: u8 = 1;
 const FAILS_THEN_PANICS: u8 = 2;
@@ -30,7 +30,7 @@ const DROPS: u8 = 5;
 const LEAKS: u8 = 6;
 const REPLIES: u8 = 7;
 
-/// A way, and the end of a call that is answered so.
+/// A way, and a check of the end of the call.
 type Expected = (u8, fn(&Result<Sum, CallError>) -> bool);
 
 fn no_reply(end: &Result<Sum, CallError>) -> bool {
@@ -55,22 +55,22 @@ const WAYS: [Expected; 7] = [
     (REPLIES, sum),
 ];
 
-/// More calls of each way than half a window of credits.
+/// Calls of each way, more than half a window of credits.
 const ROUNDS: usize = 20;
-/// Fewer than a window of credits.
+/// Leaked responders, fewer than a window of credits.
 const LEAKED: u64 = 5;
 
-/// A server whose deferred handler does as its caller asks, and the number of its panics.
+/// Starts a server whose deferred handler does what its caller requests; returns it and the number of the handler's panics.
 fn deferring(transport: &str, name: &str) -> (pronto::Node, Arc<AtomicU64>) {
     let (hand, handed) = channel::<Responder<Sum>>();
-    // Ends with the handler, which owns the sender.
+    // The thread ends with the handler, which owns the sender.
     let _thread: JoinHandle<()> = std::thread::spawn(move || {
         handed.iter().for_each(|responder| responder.reply(&Sum { total: 9 }));
     });
     let panics = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&panics);
     let panic = move || -> ! {
-        // SYNC: a count; orders nothing.
+        // SYNC: a statistics counter; orders nothing.
         counted.fetch_add(1, Ordering::Relaxed);
         panic!("meant")
     };
@@ -94,7 +94,7 @@ fn deferring(transport: &str, name: &str) -> (pronto::Node, Arc<AtomicU64>) {
                     let _responder = responder;
                     panic!("meant")
                 });
-                assert!(thread.join().is_err(), "the thread panicked");
+                assert!(thread.join().is_err(), "the thread must panic");
             }
             DROPS => drop(responder),
             LEAKS => core::mem::forget(responder),
@@ -108,8 +108,8 @@ fn call(peer: &Peer, way: u8) -> Result<Sum, CallError> {
 }
 
 #[test]
-fn a_deferred_call_is_answered_once_however_its_handler_ends() {
-    let _beside = beside_others();
+fn a_deferred_call_ends_once_however_its_handler_ends() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (node, panics) = deferring(transport, "deferred");
         let (caller, peer) = client(2, &node.listening()[0].to_string());
@@ -123,19 +123,19 @@ fn a_deferred_call_is_answered_once_however_its_handler_ends() {
                 }
             }
         });
-        // SYNC: a count; orders nothing.
-        assert_eq!(panics.load(Ordering::Relaxed), 4 * ROUNDS as u64, "every panic happened");
-        assert_eq!(counter(&caller, 1, "stale_replies"), 0, "{transport}: no call was answered twice");
+        // SYNC: a statistics counter; orders nothing.
+        assert_eq!(panics.load(Ordering::Relaxed), 4 * ROUNDS as u64, "every panic must happen");
+        assert_eq!(counter(&caller, 1, "stale_replies"), 0, "{transport}: a call got two responses");
         let lost: Vec<_> =
             all(&events).into_iter().filter(|event| !matches!(event, Event::PeerUp(_))).collect();
         assert!(lost.is_empty(), "{transport}: {lost:?}");
-        assert_all_back(&caller, &peer);
+        assert_all_released(&caller, &peer);
     }
 }
 
 #[test]
-fn a_deferred_handler_that_panics_ends_its_call_and_no_session() {
-    let _beside = beside_others();
+fn a_panic_in_a_deferred_handler_ends_its_call_but_not_the_session() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (node, panics) = deferring(transport, "deferred-panic");
         let (caller, peer) = client(2, &node.listening()[0].to_string());
@@ -144,22 +144,22 @@ fn a_deferred_handler_that_panics_ends_its_call_and_no_session() {
             for round in 0..ROUNDS {
                 let end = call(&peer, PANICS_FIRST);
                 let failed = matches!(end, Err(CallError::NoReply(_)));
-                assert!(failed, "{transport}: the session goes on, call {round} ended as {end:?}");
+                assert!(failed, "{transport}: the session must continue, call {round} ended as {end:?}");
             }
         });
-        // SYNC: a count; orders nothing.
-        assert_eq!(panics.load(Ordering::Relaxed), ROUNDS as u64, "every panic happened");
+        // SYNC: a statistics counter; orders nothing.
+        assert_eq!(panics.load(Ordering::Relaxed), ROUNDS as u64, "every panic must happen");
         let lost: Vec<_> =
             all(&events).into_iter().filter(|event| !matches!(event, Event::PeerUp(_))).collect();
-        assert!(lost.is_empty(), "{transport}: the session goes on: {lost:?}");
-        assert_eq!(counter(&caller, 1, "stale_replies"), 0, "{transport}: no call was answered twice");
+        assert!(lost.is_empty(), "{transport}: the session must continue: {lost:?}");
+        assert_eq!(counter(&caller, 1, "stale_replies"), 0, "{transport}: a call got two responses");
         add(&peer);
     }
 }
 
 #[test]
-fn a_leaked_responder_costs_its_credit_and_no_session() {
-    let _beside = beside_others();
+fn a_leaked_responder_costs_its_credit_but_not_the_session() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (node, _panics) = deferring(transport, "leaked");
         let (caller, peer) = client(2, &node.listening()[0].to_string());

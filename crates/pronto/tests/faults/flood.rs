@@ -1,4 +1,4 @@
-//! Peers that take nothing, and more calls than there is room for: back-pressure is a value, and others are not held up.
+//! Peers that receive nothing, and more calls than there is room for: back-pressure is reported by value, and other peers are not delayed.
 
 use core::time::Duration;
 use std::sync::Mutex;
@@ -8,11 +8,11 @@ use pronto::{CallError, CallRejection, Class, Event, Node, NodeId, SendError, Wa
 
 use crate::raw::Raw;
 use crate::rig::{
-    Add, Fetch, SOON, Sum, TRANSPORTS, Watch, Work, add, address, assert_all_back, beside_others, client,
-    counter, event, started, until,
+    Add, Fetch, Sum, TIMEOUT, TRANSPORTS, Watch, Work, add, address, assert_all_released, client, counter,
+    event, shared_run, started, until,
 };
 
-/// A node that answers work only after the sender was dropped.
+/// Starts a node whose `Work` handler blocks until the sender is dropped.
 fn stuck(id: u16, transport: &str, name: &str) -> (Node, Sender<()>) {
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);
@@ -31,7 +31,7 @@ fn stuck(id: u16, transport: &str, name: &str) -> (Node, Sender<()>) {
 
 #[test]
 fn a_slow_receiver_refuses_by_value() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (slow, release) = stuck(1, transport, "slow");
         let (_other, address) = started(3, transport, "fast");
@@ -41,23 +41,24 @@ fn a_slow_receiver_refuses_by_value() {
             .peer(3, &address)
             .start()
             .unwrap();
-        let (peer, fast) = (caller.wait_for_peer(1, SOON).unwrap(), caller.wait_for_peer(3, SOON).unwrap());
+        let (peer, fast) =
+            (caller.wait_for_peer(1, TIMEOUT).unwrap(), caller.wait_for_peer(3, TIMEOUT).unwrap());
         let mut pending = Vec::new();
         let refused = loop {
             match peer.start(&Work { key: pending.len() as u64 }) {
                 Ok(call) => pending.push(call),
                 Err(error) => break error,
             }
-            assert!(pending.len() < 10_000, "never refused");
+            assert!(pending.len() < 10_000, "no call was refused");
         };
         let CallError::Rejected(CallRejection::Here(reason)) = refused else { panic!("{refused:?}") };
         assert!(matches!(reason, SendError::NoCallSlot { .. } | SendError::NoCredit { .. }), "{reason:?}");
         assert!(refused.is_retryable() && reason.is_retryable());
-        // A call that may wait for room waits no longer than it may.
+        // A call that may wait for room waits no longer than its deadline.
         let watch = Watch::start();
         assert!(peer.call_within(&Work { key: 0 }, Duration::from_millis(50)).is_err());
         assert!(watch.passed() < Duration::from_secs(1));
-        // Others are not held up.
+        // Another peer is not delayed.
         for _ in 0..100 {
             add(&fast);
         }
@@ -65,13 +66,13 @@ fn a_slow_receiver_refuses_by_value() {
         for (key, call) in (0..).zip(pending) {
             assert_eq!(call.wait().unwrap().total, key);
         }
-        assert_all_back(&caller, &peer);
+        assert_all_released(&caller, &peer);
     }
 }
 
 #[test]
 fn notifications_run_out_of_credit() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (slow, release) = stuck(1, transport, "credit");
         let (caller, peer) = client(2, &slow.listening()[0].to_string());
@@ -85,21 +86,21 @@ fn notifications_run_out_of_credit() {
 }
 
 #[test]
-fn a_peer_that_takes_no_reply_holds_nobody_up() {
-    let _beside = beside_others();
+fn a_peer_that_receives_no_reply_delays_no_other_peer() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (node, address) = started(1, transport, "takes-none");
         let (_good, peer) = client(2, &address);
         let events = node.events();
-        let mut raw = Raw::greets(9, &address);
-        event(&events, SOON, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
-        // As many large replies as it may ask for, none of which it takes.
+        let mut raw = Raw::greet(9, &address);
+        event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
+        // The peer requests as many large replies as it may, and receives none of them.
         let slots = raw.agreement.windows[0].replies;
         for slot in 0..slots {
             let request = raw.request::<Fetch>(slot, 1);
-            raw.say(Class::Control, request, &(4_u32 << 20).wrapping_sub(64).to_le_bytes()).unwrap();
+            raw.post(Class::Control, request, &(4_u32 << 20).wrapping_sub(64).to_le_bytes()).unwrap();
         }
-        until("they have arrived", || counter(&node, 9, "messages_received") >= slots.into());
+        until("the requests have arrived", || counter(&node, 9, "messages_received") >= slots.into());
         for _ in 0..200 {
             let watch = Watch::start();
             add(&peer);
@@ -108,7 +109,7 @@ fn a_peer_that_takes_no_reply_holds_nobody_up() {
         assert_eq!(peer.call(&Fetch { len: 100_000 }).unwrap().bytes.len(), 100_000);
         assert_eq!(counter(&node, 9, "corrupt_peers"), 0);
         drop(raw);
-        event(&events, SOON, |event| {
+        event(&events, TIMEOUT, |event| {
             matches!(event, Event::PeerDown { peer: NodeId(9), .. } | Event::LinkLost { peer: NodeId(9), .. })
         });
         add(&peer);

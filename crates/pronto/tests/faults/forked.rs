@@ -1,34 +1,34 @@
-//! A user's program that forks: the child is told that the connections are not its own, the parent goes on.
+//! A user's program that forks: operations of the child are refused, and the parent continues.
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto::{CallError, CallRejection, Peer};
 
-use crate::child::{Child, say};
-use crate::rig::{Add, TRANSPORTS, add, beside_others, client, counter, started};
+use crate::child::{Child, report};
+use crate::rig::{Add, TRANSPORTS, add, client, counter, shared_run, started};
 
 #[test]
 fn a_forked_child_is_refused_and_its_parent_is_not() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (node, address) = started(1, transport, "fork");
         let forker = Child::start("fork", &[&address]);
-        assert_eq!(forker.hears("forked "), "as it should", "{transport}");
-        // Nothing that the child did, or left undone at its end, reached this node.
+        assert_eq!(forker.expect_line("forked "), "correctly", "{transport}");
+        // No action of the child, and nothing at its exit, may reach this node.
         assert_eq!(counter(&node, 2, "corrupt_peers"), 0);
         assert_eq!(counter(&node, 2, "links_lost"), 0);
     }
 }
 
-/// What the child process of the story does.
-pub(crate) fn forks(address: &str) {
+/// Runs the child process of the scenario.
+pub(crate) fn run(address: &str) {
     let (node, peer) = client(2, address);
     add(&peer);
-    // SAFETY: until `_exit` the child only calls what is refused by one look at a flag, and takes no lock.
+    // SAFETY: until `_exit` the child only makes calls that are refused after a check of a flag, and takes no lock.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let code = i32::from(!is_refused(&peer));
-            // SAFETY: ends the child at once; nothing of the parent's is run or flushed.
+            // SAFETY: ends the child immediately; no code of the parent runs, and no buffer is flushed.
             unsafe { nix::libc::_exit(code) }
         }
         ForkResult::Parent { child } => {
@@ -37,8 +37,9 @@ pub(crate) fn forks(address: &str) {
             }
             let status = waitpid(child, None).unwrap();
             add(&peer);
-            let well = matches!(status, WaitStatus::Exited(_, 0)) && counter(&node, 1, "links_lost") == 0;
-            say(&format!("forked {}", if well { "as it should" } else { "and something was wrong" }));
+            let is_correct =
+                matches!(status, WaitStatus::Exited(_, 0)) && counter(&node, 1, "links_lost") == 0;
+            report(&format!("forked {}", if is_correct { "correctly" } else { "incorrectly" }));
         }
     }
     while !crate::child::command().is_empty() {}

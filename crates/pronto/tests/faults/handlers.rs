@@ -1,4 +1,4 @@
-//! Handlers that fail, wait, or never answer: each call ends by itself, and says whether it was executed.
+//! Handlers that fail, wait, or never respond: each call ends by itself and reports whether it was executed.
 
 use core::time::Duration;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,8 +8,8 @@ use pronto::{CallError, CallRejection, Executed, Limits, Message, Node, Peer, Re
 use pronto_wire::FailureCode;
 
 use crate::rig::{
-    Add, SOON, Sum, TRANSPORTS, Watch, Work, add, address, assert_all_back, beside_others, client, server,
-    until,
+    Add, Sum, TIMEOUT, TRANSPORTS, Watch, Work, add, address, assert_all_released, client, server,
+    shared_run, until,
 };
 
 #[derive(Message, Debug)]
@@ -37,7 +37,7 @@ struct Nested {
 }
 
 pub(crate) fn quiet<R>(run: impl FnOnce() -> R) -> R {
-    // What a handler's panic prints is not this story's output.
+    // Suppresses the output of the panics that the tests cause.
     static HOOK: OnceLock<()> = OnceLock::new();
     HOOK.get_or_init(|| {
         let before = std::panic::take_hook();
@@ -53,7 +53,7 @@ pub(crate) fn quiet<R>(run: impl FnOnce() -> R) -> R {
 
 #[test]
 fn a_panic_fails_its_call_and_nothing_else() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let node = server(1, &address(transport, "panic"))
             .handle(|_, _: Panic| -> Sum { panic!("meant") })
@@ -67,22 +67,26 @@ fn a_panic_fails_its_call_and_nothing_else() {
         let (caller, peer) = client(2, &node.listening()[0].to_string());
         let panicked = CallError::NoReply(FailureCode::HandlerPanicked);
         quiet(|| {
-            // More often than there are workers: none of them is lost.
+            // More panics than workers: none of the workers is lost.
             for _ in 0..20 {
                 assert_eq!(peer.call(&Panic {}).unwrap_err(), panicked);
                 assert_eq!(peer.call(&PanicInline {}).unwrap_err(), panicked);
                 assert_eq!(peer.call(&PanicInLane { really: true }).unwrap_err(), panicked);
-                assert_eq!(peer.call(&PanicInLane { really: false }).unwrap().total, 1, "the lane goes on");
+                assert_eq!(
+                    peer.call(&PanicInLane { really: false }).unwrap().total,
+                    1,
+                    "the lane must continue"
+                );
                 add(&peer);
             }
         });
         assert_eq!(panicked.executed(), Executed::Yes);
-        assert_all_back(&caller, &peer);
+        assert_all_released(&caller, &peer);
     }
 }
 
-/// A call that its callee hears of, and that ends by its deadline all the same. What arrives too late is not executed: where this machine
-/// stood still for long, a call with twice the time follows.
+/// Makes a call that its callee receives and that still ends by its deadline. A request that arrives too late is not executed, so if
+/// this machine was busy, the call is repeated with twice the time.
 fn too_late(held: &Receiver<Responder<Sum>>, call: impl Fn(Duration) -> CallError) -> Responder<Sum> {
     for limit in (0..6).map(|doubled| Duration::from_millis(50 << doubled)) {
         match call(limit) {
@@ -94,24 +98,24 @@ fn too_late(held: &Receiver<Responder<Sum>>, call: impl Fn(Duration) -> CallErro
             return responder;
         }
     }
-    panic!("no call was heard of in time");
+    panic!("no call reached the callee in time");
 }
 
 #[test]
-fn a_dropped_responder_is_no_reply_and_a_late_one_a_deadline() {
-    let _beside = beside_others();
+fn a_dropped_responder_ends_its_call_and_a_late_reply_is_ignored() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (hand, held) = channel::<Responder<Sum>>();
         let node = server(1, &address(transport, "responder"))
             .handle_deferred(move |_, _: Silent, responder| {
-                // The receiver lives as long as the test.
+                // The receiver exists until the test ends.
                 let _kept = hand.send(responder);
             })
             .start()
             .unwrap();
         let (caller, peer) = client(2, &node.listening()[0].to_string());
         let pending = peer.start(&Silent {}).unwrap();
-        drop(held.recv_timeout(SOON).unwrap());
+        drop(held.recv_timeout(TIMEOUT).unwrap());
         assert_eq!(pending.wait().unwrap_err(), CallError::NoReply(FailureCode::NoReply));
 
         let responder = too_late(&held, |limit| {
@@ -120,29 +124,29 @@ fn a_dropped_responder_is_no_reply_and_a_late_one_a_deadline() {
             assert!(watch.passed() < limit + Duration::from_secs(2), "{:?}", watch.passed());
             late
         });
-        until("the callee is told", || responder.is_cancelled());
-        // An answer after the end is nobody's.
+        until("the callee is notified", || responder.is_cancelled());
+        // A reply after the end of the call is stale.
         responder.reply(&Sum { total: 9 });
-        until("it is counted", || crate::rig::counter(&caller, 1, "stale_replies") >= 1);
+        until("the stale reply is counted", || crate::rig::counter(&caller, 1, "stale_replies") >= 1);
 
-        // Also one that nobody waits for by polling.
+        // Also a call that is only polled, not waited for.
         let responder = too_late(&held, |limit| {
             let mut pending = peer.start_within(&Silent {}, limit).unwrap();
             let mut late = None;
-            until("it ends by its deadline", || {
+            until("the call ends by its deadline", || {
                 late = pending.poll();
                 late.is_some()
             });
             late.unwrap().unwrap_err()
         });
         responder.reply(&Sum { total: 1 });
-        assert_all_back(&caller, &peer);
+        assert_all_released(&caller, &peer);
     }
 }
 
 #[test]
-fn what_waits_too_long_for_its_turn_is_not_executed() {
-    let _beside = beside_others();
+fn expired_and_cancelled_requests_are_not_executed() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (release, released) = channel::<()>();
         let released = Mutex::new(released);
@@ -164,25 +168,29 @@ fn what_waits_too_long_for_its_turn_is_not_executed() {
             .unwrap();
         let (caller, peer) = client(2, &node.listening()[0].to_string());
         let holder = peer.start(&Work { key: 0 }).unwrap();
-        until("the only worker is taken", || !executed.lock().unwrap().is_empty());
+        until("the only worker is busy", || !executed.lock().unwrap().is_empty());
         let expired = peer.call_within(&Work { key: 1 }, Duration::from_millis(50)).unwrap_err();
         assert!(matches!(expired, CallError::Deadline { .. }), "{expired:?}");
         let given_up = peer.start(&Work { key: 2 }).unwrap().cancel();
         assert_eq!(given_up, CallError::Cancelled { executed: Executed::Maybe });
         let last = peer.start(&Work { key: 3 }).unwrap();
-        // What is answered after both cancellations were sent comes after they have arrived.
+        // A reply to a call that was sent after both cancellations shows that they have arrived.
         add(&peer);
         release.send(()).unwrap();
         assert_eq!(holder.wait().unwrap().total, 0);
         assert_eq!(last.wait().unwrap().total, 3);
-        assert_eq!(*executed.lock().unwrap(), [0, 3], "neither the expired nor the cancelled one ran");
-        assert_all_back(&caller, &peer);
+        assert_eq!(
+            *executed.lock().unwrap(),
+            [0, 3],
+            "neither the expired nor the cancelled request may run"
+        );
+        assert_all_released(&caller, &peer);
     }
 }
 
-/// Two nodes whose handlers call each other, each with one worker.
+/// Starts two nodes whose handlers call each other, each with one worker.
 fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [Node; 2] {
-    let answer = |context: &pronto::Context<'_>, call: Nested| -> Result<Sum, u64> {
+    let handler = |context: &pronto::Context<'_>, call: Nested| -> Result<Sum, u64> {
         if call.depth == 0 {
             return Ok(Sum { total: 0 });
         }
@@ -198,7 +206,7 @@ fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [N
         .wait(policy)
         .limits(limits)
         .listen(&address(transport, name))
-        .handle(answer)
+        .handle(handler)
         .start()
         .unwrap();
     let listening = one.listening()[0].to_string();
@@ -207,7 +215,7 @@ fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [N
         .wait(policy)
         .limits(limits)
         .peer(1, &listening)
-        .handle(answer)
+        .handle(handler)
         .start()
         .unwrap();
     [one, two]
@@ -215,12 +223,12 @@ fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [N
 
 #[test]
 fn nested_calls_go_deep_with_one_worker() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         for policy in [WaitPolicy::Block, WaitPolicy::Adaptive, WaitPolicy::Spin] {
             let [one, two] = nested(transport, policy, &format!("nested-{policy:?}"), Limits::default());
-            let peer = two.wait_for_peer(1, SOON).unwrap();
-            one.wait_for_peer(2, SOON).unwrap();
+            let peer = two.wait_for_peer(1, TIMEOUT).unwrap();
+            one.wait_for_peer(2, TIMEOUT).unwrap();
             let depth = 64;
             assert_eq!(peer.call(&Nested { depth }).unwrap().total, depth, "{transport} {policy:?}");
         }
@@ -229,25 +237,25 @@ fn nested_calls_go_deep_with_one_worker() {
 
 #[test]
 fn spare_workers_have_a_bound() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     // Room for more calls than there are spare workers.
     let limits = Limits { calls: 200, requests: [200, 200], ..Limits::default() };
     let [one, two] = nested("shm", WaitPolicy::Block, "spares", limits);
-    let peer = two.wait_for_peer(1, SOON).unwrap();
-    one.wait_for_peer(2, SOON).unwrap();
-    // Too deep for the spare workers of both: an error that says so, and no deadlock.
+    let peer = two.wait_for_peer(1, TIMEOUT).unwrap();
+    one.wait_for_peer(2, TIMEOUT).unwrap();
+    // The nesting exceeds the spare workers of both nodes: an error reports this, and there is no deadlock.
     let error = peer.call(&Nested { depth: 400 }).unwrap_err();
     let CallError::Handler(error) = error else { panic!("{error:?}") };
     assert!(error.decode::<u64>().unwrap() < 400);
-    // And all is as before.
+    // Later calls succeed.
     assert_eq!(peer.call(&Nested { depth: 20 }).unwrap().total, 20);
 }
 
 #[test]
 fn handlers_may_take_a_lock_that_their_callers_hold() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
-        // Both callers hold a lock that the other's handler wants for a moment: the waits end by deadline, not never.
+        // Each caller holds a lock that the other's handler needs: the waits end by deadline.
         let locks = [Arc::new(Mutex::new(0_u64)), Arc::new(Mutex::new(0_u64))];
         let handler = |lock: &Arc<Mutex<u64>>| {
             let lock = Arc::clone(lock);
@@ -260,12 +268,13 @@ fn handlers_may_take_a_lock_that_their_callers_hold() {
             Node::builder(1).listen(&address(transport, "locks")).handle(handler(&locks[0])).start().unwrap();
         let listening = one.listening()[0].to_string();
         let two = Node::builder(2).peer(1, &listening).handle(handler(&locks[1])).start().unwrap();
-        let peers: [Peer; 2] = [one.wait_for_peer(2, SOON).unwrap(), two.wait_for_peer(1, SOON).unwrap()];
+        let peers: [Peer; 2] =
+            [one.wait_for_peer(2, TIMEOUT).unwrap(), two.wait_for_peer(1, TIMEOUT).unwrap()];
         std::thread::scope(|scope| {
             for (lock, peer) in locks.iter().zip(&peers) {
                 scope.spawn(move || {
                     let held = lock.lock().unwrap();
-                    // Never answered while the other holds its lock; the callee's workers wait, this thread does not.
+                    // The call gets no reply while the other holds its lock. The callee's workers block; this thread does not.
                     let end = peer.call_within(&Work { key: 1 }, Duration::from_millis(300));
                     assert!(matches!(end, Ok(_) | Err(CallError::Deadline { .. })), "{end:?}");
                     drop(held);
@@ -287,10 +296,10 @@ struct Echoes {}
 #[message(name = "faults.echo")]
 struct Echo {}
 
-/// An inline handler runs while its own connection's engine is held: what it cannot have without that engine it is refused.
+/// An inline handler runs under the engine lock of its connection. Operations that need this lock to get room are refused.
 #[test]
-fn an_inline_handler_is_refused_what_there_is_no_room_for() {
-    let _beside = beside_others();
+fn an_inline_handler_is_refused_without_room() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let node = server(1, &address(transport, "room"))
             .handle_inline(|context, _: Echoes| {
@@ -315,13 +324,13 @@ fn an_inline_handler_is_refused_what_there_is_no_room_for() {
             .on(move |_, _: Echo| *count.lock().unwrap() += 1)
             .start()
             .unwrap();
-        let peer = caller.wait_for_peer(1, SOON).unwrap();
+        let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
         let mut sent = 0;
         for _ in 0..20 {
-            sent += peer.call_within(&Echoes {}, SOON).unwrap().total;
+            sent += peer.call_within(&Echoes {}, TIMEOUT).unwrap().total;
         }
         assert!(sent > 0, "{transport}");
-        until("every echo has come", || *taken.lock().unwrap() == sent);
+        until("every echo has arrived", || *taken.lock().unwrap() == sent);
     }
 }
 
@@ -331,18 +340,18 @@ struct CallsInline {}
 
 #[test]
 fn an_inline_handler_that_calls_is_refused() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let back: Arc<OnceLock<Peer>> = Arc::default();
     let peer_of_server = Arc::clone(&back);
     let node = server(1, &address("shm", "inline"))
         .handle_inline(move |_, _: CallsInline| -> Sum {
-            // A handle from outside, smuggled past the inline context.
+            // A peer handle from outside the inline context.
             let end = peer_of_server.get().unwrap().call(&Add { values: vec![] });
             Sum { total: u64::from(end == Err(CallError::Rejected(CallRejection::InlineHandler))) }
         })
         .start()
         .unwrap();
     let (_caller, peer) = client(2, &node.listening()[0].to_string());
-    back.set(node.wait_for_peer(2, SOON).unwrap()).unwrap();
+    back.set(node.wait_for_peer(2, TIMEOUT).unwrap()).unwrap();
     assert_eq!(peer.call(&CallsInline {}).unwrap().total, 1);
 }

@@ -1,4 +1,4 @@
-//! Handlers that hold long requests wait for long replies, which arrive behind more long requests.
+//! Handlers hold long requests while they wait for long replies, which arrive behind more long requests.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use pronto::{Class, Config, Message, Node, WaitPolicy};
 use pronto_core::session::Limits;
 
-use crate::rig::{Fetch, Page, SOON, Sum, beside_others, counter};
+use crate::rig::{Fetch, Page, Sum, TIMEOUT, counter, shared_run};
 
 #[derive(Message, Debug)]
 #[message(name = "faults.grind", class = bulk, reply = Sum)]
@@ -14,9 +14,9 @@ struct Grind {
     bytes: Vec<u8>,
 }
 
-/// Payload bytes of each request and each reply; with what the codec adds, less than 1 MiB.
+/// Payload bytes of each request and each reply; less than 1 MiB with the overhead of the codec.
 const LEN: u32 = (1 << 20) - 64;
-/// Requests under way at a time: twice as many as fit the receive budget of `GRINDER`.
+/// Requests in flight at a time: twice as many as fit into the receive budget of `GRINDER`.
 const REQUESTS: u64 = 8;
 const GRINDER: &str = "
     node = 1
@@ -26,16 +26,16 @@ const GRINDER: &str = "
     receive_budget = 4194304
 ";
 
-/// Node 1 can hold no more than four of the requests within its receive budget, and no handler ends before it has a
-/// reply of the same length. Node 2 sends all requests before the first of these replies.
+/// Node 1 can hold at most four of the requests within its receive budget, and no handler ends before it has a reply of the same
+/// length. Node 2 sends all requests before the first of these replies.
 #[test]
 fn replies_arrive_behind_requests_that_exceed_the_receive_budget() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     assert!(u64::from(Limits::default().requests[Class::Bulk.index()]) >= REQUESTS);
     let grinder = Node::from_config(&Config::parse(GRINDER).unwrap())
         .unwrap()
         .handle(|context, grind: Grind| {
-            let page = context.peer().call_within(&Fetch { len: LEN }, SOON);
+            let page = context.peer().call_within(&Fetch { len: LEN }, TIMEOUT);
             Sum { total: page.map_or(0, |page| (grind.bytes.len() + page.bytes.len()) as u64) }
         })
         .start()
@@ -51,9 +51,9 @@ fn replies_arrive_behind_requests_that_exceed_the_receive_budget() {
         })
         .start()
         .unwrap();
-    let peer = caller.wait_for_peer(1, SOON).unwrap();
+    let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
     let request = Grind { bytes: vec![3; LEN as usize] };
-    let calls: Vec<_> = (0..REQUESTS).map(|_| peer.start_within(&request, 2 * SOON).unwrap()).collect();
+    let calls: Vec<_> = (0..REQUESTS).map(|_| peer.start_within(&request, 2 * TIMEOUT).unwrap()).collect();
     drop(open);
     for call in calls {
         let total = call.wait().unwrap().total;

@@ -1,4 +1,4 @@
-//! Inline handlers that use handles from outside their context: no operation blocks the thread, whose engine lock the handler runs under.
+//! Inline handlers that use handles from outside their context: no operation blocks the thread, which holds the engine lock.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::Wake;
 use pronto::{GrantError, Message, Node, Peer, Pending, Receive, Rights};
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
-use crate::rig::{Add, SOON, Sum, TRANSPORTS, add, address, beside_others, client, server, until};
+use crate::rig::{Add, Sum, TIMEOUT, TRANSPORTS, add, address, client, server, shared_run, until};
 
 #[derive(Message, Debug)]
 #[message(name = "faults.inline", reply = Sum)]
@@ -19,15 +19,15 @@ struct Inline {
     step: u64,
 }
 
-/// Longest time that a call into an inline handler takes here; a handler that blocks fails its test after this.
+/// Time limit for a call to an inline handler; a handler that blocks fails its test after this time.
 const LIMIT: Duration = Duration::from_secs(8);
 /// Tag of the rendezvous message.
 const TAG: u64 = 11;
 
-/// A node that is left running when its test fails: its end would wait for a thread that is blocked for ever.
-struct Left(Option<Node>);
+/// A node that is leaked if its test fails: dropping it would wait for a blocked thread forever.
+struct LeakOnFailure(Option<Node>);
 
-impl core::ops::Deref for Left {
+impl core::ops::Deref for LeakOnFailure {
     type Target = Node;
 
     fn deref(&self) -> &Node {
@@ -35,7 +35,7 @@ impl core::ops::Deref for Left {
     }
 }
 
-impl Drop for Left {
+impl Drop for LeakOnFailure {
     fn drop(&mut self) {
         if std::thread::panicking() {
             core::mem::forget(self.0.take());
@@ -45,11 +45,11 @@ impl Drop for Left {
 
 /// Two linked nodes. An inline handler of node 1 runs `act` with its step and with node 1's own handle of node 2.
 struct Pair {
-    one: Left,
-    _two: Left,
-    /// Node 1, as node 2 calls it.
+    one: LeakOnFailure,
+    _two: LeakOnFailure,
+    /// Node 2's handle of node 1.
     to_one: Peer,
-    /// Node 2, as the handler has it.
+    /// Node 1's handle of node 2, which the handler uses.
     to_two: Peer,
 }
 
@@ -77,19 +77,19 @@ impl Pair {
             .handle_inline(|_, add: Add| Sum { total: add.values.iter().sum() })
             .start()
             .unwrap();
-        let to_one = two_node.wait_for_peer(one, SOON).unwrap();
-        let to_two = one_node.wait_for_peer(two, SOON).unwrap();
+        let to_one = two_node.wait_for_peer(one, TIMEOUT).unwrap();
+        let to_two = one_node.wait_for_peer(two, TIMEOUT).unwrap();
         handle.set(to_two.clone()).unwrap();
-        Self { one: Left(Some(one_node)), _two: Left(Some(two_node)), to_one, to_two }
+        Self { one: LeakOnFailure(Some(one_node)), _two: LeakOnFailure(Some(two_node)), to_one, to_two }
     }
 
-    /// Runs the handler.
+    /// Calls the inline handler and returns its result.
     fn run(&self, step: u64) -> u64 {
         self.to_one.call_within(&Inline { step }, LIMIT).expect("the handler does not block").total
     }
 }
 
-/// Counts its wake-ups.
+/// Waker that counts its wake-ups.
 #[derive(Default)]
 struct Count(AtomicU32);
 
@@ -105,7 +105,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 
 #[test]
 fn an_inline_handler_may_poll_a_call_for_the_first_time() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let count = Arc::new(Count::default());
         let (waker, started) = (Waker::from(Arc::clone(&count)), Arc::new(Mutex::new(None::<Pending<Add>>)));
@@ -117,19 +117,21 @@ fn an_inline_handler_may_poll_a_call_for_the_first_time() {
             u64::from(waits)
         });
         for round in 1..=20 {
-            assert_eq!(pair.run(0), 1, "its answer cannot have come within the handler");
+            assert_eq!(pair.run(0), 1, "the reply cannot arrive within the handler");
             until("the future is woken", || count.0.load(Ordering::Relaxed) == round);
             let mut call = started.lock().unwrap().take().unwrap();
-            let Poll::Ready(answer) = poll_once(&mut call, &waker) else { panic!("it was woken") };
-            assert_eq!(answer.unwrap().total, 9);
+            let Poll::Ready(reply) = poll_once(&mut call, &waker) else {
+                panic!("the future was woken and must be ready")
+            };
+            assert_eq!(reply.unwrap().total, 9);
         }
-        assert_eq!(crate::rig::counter(&pair.one, 2, "lost_wake_ups"), 0, "no wake-up was lost");
+        assert_eq!(crate::rig::counter(&pair.one, 2, "lost_wake_ups"), 0, "a wake-up was lost");
     }
 }
 
 #[test]
 fn an_inline_handler_may_poll_a_receive_for_the_first_time() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let count = Arc::new(Count::default());
         let (waker, posted) = (Waker::from(Arc::clone(&count)), Arc::new(Mutex::new(None::<Receive>)));
@@ -141,17 +143,19 @@ fn an_inline_handler_may_poll_a_receive_for_the_first_time() {
         let (from, to) = (pronto::region(4096).unwrap(), pronto::region(4096).unwrap());
         *posted.lock().unwrap() = Some(pair.to_two.post(TAG, &to, 0..4096).unwrap());
         assert_eq!(pair.run(0), 1, "no message was sent");
-        pair.to_one.send(TAG, &from, 0..100, SOON).unwrap();
+        pair.to_one.send(TAG, &from, 0..100, TIMEOUT).unwrap();
         until("the future is woken", || count.0.load(Ordering::Relaxed) >= 1);
         let mut receive = posted.lock().unwrap().take().unwrap();
-        let Poll::Ready(received) = poll_once(&mut receive, &waker) else { panic!("it was woken") };
+        let Poll::Ready(received) = poll_once(&mut receive, &waker) else {
+            panic!("the future was woken and must be ready")
+        };
         assert_eq!(received.unwrap(), 100);
     }
 }
 
 #[test]
-fn an_inline_handler_is_refused_what_needs_the_engine_lock() {
-    let _beside = beside_others();
+fn an_inline_handler_is_refused_operations_that_need_the_engine_lock() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let region = pronto::region(4096).unwrap();
         let granted: Arc<OnceLock<pronto::Grant>> = Arc::default();
@@ -168,14 +172,14 @@ fn an_inline_handler_is_refused_what_needs_the_engine_lock() {
         for step in 0..3 {
             assert_eq!(pair.run(step), 1, "{transport}: step {step}");
         }
-        pair.to_two.revoke(granted.get().unwrap().id).expect("it was not revoked");
+        pair.to_two.revoke(granted.get().unwrap().id).expect("the grant was not revoked");
         add(&pair.to_one);
     }
 }
 
 #[test]
 fn an_inline_handler_may_ask_for_the_state_of_its_node() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let pair = Pair::over(transport, "inline-status", |step, peer| match step {
             0 => {
@@ -184,7 +188,7 @@ fn an_inline_handler_may_ask_for_the_state_of_its_node() {
                 let info = known.info.expect("there is a session");
                 u64::from(known.linked && info.peer == peer.node())
             }
-            // Without the lock nothing is known, which is no reason to wait.
+            // Without the engine lock the information is unknown; the call must not wait for it.
             1 => u64::from(peer.session().info(&**peer.host()).is_none_or(|info| info.peer == peer.node())),
             2 => u64::from(peer.session().is_linked(&**peer.host())) | 1,
             3 => u64::from(peer.session().channels(&**peer.host()).len() == 2),
@@ -196,17 +200,17 @@ fn an_inline_handler_may_ask_for_the_state_of_its_node() {
     }
 }
 
-/// Two inline handlers that run at the same time, each under the engine lock of its own node's session, and each use the other's session.
+/// Two inline handlers run at the same time, each under the engine lock of its own node's session, and each uses the other's session.
 #[test]
 fn inline_handlers_of_two_nodes_do_not_wait_for_each_other() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let sessions: Arc<[OnceLock<Peer>; 2]> = Arc::default();
     let calls: Arc<Mutex<Vec<Pending<Add>>>> = Arc::default();
     let meet = |own: usize, here: Sender<()>, there: Receiver<()>| {
         let (sessions, calls, there) = (Arc::clone(&sessions), Arc::clone(&calls), Mutex::new(there));
         move |step: u64, _: &Peer| {
             let other = sessions[1 - own].get().unwrap();
-            // Both handlers run, and hold what they hold, from here to the end of the second meeting.
+            // Both handlers run and hold their engine locks from here to the end of the second meeting.
             let met = || {
                 here.send(()).unwrap();
                 there.lock().unwrap().recv_timeout(LIMIT).is_ok()
@@ -246,7 +250,7 @@ fn inline_handlers_of_two_nodes_do_not_wait_for_each_other() {
     }
 }
 
-/// Runs its task within its wake-up, as a small executor may: it starts another call, and polls it.
+/// Waker that runs its task within the wake-up, as a small executor may: it starts another call and polls it.
 struct RunsWithin {
     peer: Peer,
     next: Mutex<Option<Pending<Add>>>,
@@ -263,34 +267,34 @@ impl Wake for RunsWithin {
 
 #[test]
 fn a_waker_may_poll_another_call() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
-        // The waker runs on the serving thread, or on the thread that polls.
+        // The waker runs on the serving thread or on the polling thread.
         let (done, ends) = channel();
         std::thread::spawn(move || {
             wakes_and_polls(transport);
             done.send(())
         });
-        ends.recv_timeout(SOON).expect("the waker does not block");
+        ends.recv_timeout(TIMEOUT).expect("the waker does not block");
     }
 }
 
 fn wakes_and_polls(transport: &str) {
-    let node = Left(Some(server(1, &address(transport, "inline-waker")).start().unwrap()));
+    let node = LeakOnFailure(Some(server(1, &address(transport, "inline-waker")).start().unwrap()));
     let (caller, peer) = client(2, &node.listening()[0].to_string());
-    let _caller = Left(Some(caller));
+    let _caller = LeakOnFailure(Some(caller));
     let inner = Arc::new(Count::default());
     let runs = RunsWithin { peer: peer.clone(), next: Mutex::default(), inner: Arc::clone(&inner) };
     let runs = Arc::new(runs);
     let mut first = peer.start(&Add { values: vec![7] }).unwrap();
-    // If the answer is here already nobody is woken: then there is nothing to show.
+    // If the reply has already arrived, no waker is woken, so another call is started.
     while poll_once(&mut first, &Waker::from(Arc::clone(&runs))).is_ready() {
         first = peer.start(&Add { values: vec![7] }).unwrap();
     }
     until("the waker has polled", || runs.next.try_lock().is_ok_and(|next| next.is_some()));
     // The lock is not held during a poll, which may wake the first call's waker once more.
     let mut next = runs.next.lock().unwrap().take().expect("the waker has polled it");
-    until("the other call's waker is woken, or its reply was there before", || {
+    until("the other call's waker is woken, or its reply has already arrived", || {
         inner.0.load(Ordering::Relaxed) != 0 || poll_once(&mut next, Waker::noop()).is_ready()
     });
 }

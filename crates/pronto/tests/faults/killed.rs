@@ -1,4 +1,4 @@
-//! `kill -9` of a node under load, and its restart: every call ends once, in time, and nothing is left over.
+//! `kill -9` of a node under load, and its restart: every call ends once and in time, and no state is left.
 
 use core::time::Duration;
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,19 +7,19 @@ use pronto::{CallError, DownCause, Epoch, Event, Executed, NodeId, Peer};
 
 use crate::child::Child;
 use crate::rig::{
-    Add, SOON, TRANSPORTS, Watch, Work, address, assert_all_back, beside_others, client, event, free_address,
-    until,
+    Add, TIMEOUT, TRANSPORTS, Watch, Work, address, assert_all_released, client, event, free_address,
+    shared_run, until,
 };
 
-/// How a caller's calls ended.
+/// Numbers of calls by their end.
 #[derive(Default)]
 struct Ends {
-    answered: AtomicU64,
+    replied: AtomicU64,
     down_maybe: AtomicU64,
     not_sent: AtomicU64,
 }
 
-/// Calls until told to stop; every end must be one of those that a dead peer explains.
+/// Makes calls until `stop` is set. Every end must be explained by a dead peer. Returns the number of calls.
 fn calls(peer: &Peer, ends: &Ends, stop: &AtomicBool) -> u64 {
     let mut begun = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -27,8 +27,8 @@ fn calls(peer: &Peer, ends: &Ends, stop: &AtomicBool) -> u64 {
         let watch = Watch::start();
         let end = match peer.call(&Add { values: vec![begun, 1] }) {
             Ok(sum) => {
-                assert_eq!(sum.total, begun + 1, "another call's answer");
-                &ends.answered
+                assert_eq!(sum.total, begun + 1, "the reply of another call");
+                &ends.replied
             }
             Err(CallError::PeerDown { executed: Executed::Maybe }) => &ends.down_maybe,
             Err(error) => {
@@ -44,8 +44,8 @@ fn calls(peer: &Peer, ends: &Ends, stop: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn a_killed_node_comes_back_as_another_life() {
-    let _beside = beside_others();
+fn a_killed_node_comes_back_as_another_incarnation() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let listen = if transport == "shm" { address("shm", "killed") } else { free_address() };
         let (mut first, listening) = Child::node(1, &listen);
@@ -55,30 +55,30 @@ fn a_killed_node_comes_back_as_another_life() {
         let (ends, stop) = (Ends::default(), AtomicBool::new(false));
         let begun: u64 = std::thread::scope(|scope| {
             let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| calls(&peer, &ends, &stop))).collect();
-            until("there is load", || ends.answered.load(Ordering::Relaxed) > 200);
+            until("there is load", || ends.replied.load(Ordering::Relaxed) > 200);
             first.kill();
             let (second, _) = Child::node(1, &listen);
             let cause = down(&events, epoch);
             assert!(matches!(cause, DownCause::Died | DownCause::Replaced), "{transport}: {cause:?}");
-            let up = event(&events, SOON, |event| matches!(event, Event::PeerUp(_)));
+            let up = event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));
             let Event::PeerUp(info) = up else { unreachable!() };
-            assert_ne!(info.epoch, epoch, "a new life has a new epoch");
-            let before = ends.answered.load(Ordering::Relaxed);
-            until("calls are answered again", || ends.answered.load(Ordering::Relaxed) > before + 200);
+            assert_ne!(info.epoch, epoch, "a new incarnation has a new epoch");
+            let before = ends.replied.load(Ordering::Relaxed);
+            until("calls succeed again", || ends.replied.load(Ordering::Relaxed) > before + 200);
             stop.store(true, Ordering::Relaxed);
             let begun = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
-            assert_all_back(&node, &peer);
+            assert_all_released(&node, &peer);
             drop(second);
             begun
         });
-        // None hangs, and none ended twice.
-        let ended = [&ends.answered, &ends.down_maybe, &ends.not_sent].map(|end| end.load(Ordering::Relaxed));
+        // No call hangs, and none ended twice.
+        let ended = [&ends.replied, &ends.down_maybe, &ends.not_sent].map(|end| end.load(Ordering::Relaxed));
         assert_eq!(ended.iter().sum::<u64>(), begun, "{transport}: {ended:?}");
     }
 }
 
 fn down(events: &pronto::Events, epoch: Epoch) -> DownCause {
-    let down = event(events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+    let down = event(events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
     let Event::PeerDown { peer, epoch: found, cause } = down else { unreachable!() };
     assert_eq!((peer, found), (NodeId(1), epoch));
     cause
@@ -86,14 +86,14 @@ fn down(events: &pronto::Events, epoch: Epoch) -> DownCause {
 
 #[test]
 fn calls_to_a_node_that_stays_dead_end() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for (transport, limit) in [("shm", Duration::from_secs(2)), ("tcp", Duration::from_secs(6))] {
         let (mut child, listening) = Child::node(1, &address(transport, "dead"));
         let (node, peer) = client(2, &listening);
         let events = node.events();
         let epoch = node.status().peers[0].info.unwrap().epoch;
         child.signal(nix::sys::signal::Signal::SIGSTOP);
-        // In flight for certain: the callee is stopped.
+        // The calls stay in flight, because the callee is stopped.
         let pending: Vec<_> = (0..20).map(|key| peer.start(&Work { key }).unwrap()).collect();
         let watch = Watch::start();
         child.kill();
@@ -102,7 +102,7 @@ fn calls_to_a_node_that_stays_dead_end() {
         }
         assert!(watch.passed() < limit, "{transport}: {:?}", watch.passed());
         down(&events, epoch);
-        // What is called now was not sent, and says so at once.
+        // A call that is made now is not sent, and reports this immediately.
         let watch = Watch::start();
         let refused = peer.call(&Add { values: vec![] }).unwrap_err();
         assert!(matches!(refused, CallError::Rejected(_)), "{refused:?}");
@@ -113,26 +113,26 @@ fn calls_to_a_node_that_stays_dead_end() {
     }
 }
 
-/// A new life counts its calls from the beginning; what an earlier life cancelled does not concern it.
+/// A new incarnation counts its calls from the beginning. Cancellations of an earlier incarnation do not affect it.
 #[test]
-fn cancellations_die_with_the_life_that_made_them() {
-    let _beside = beside_others();
+fn cancellations_end_with_their_incarnation() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (server, listening) = crate::rig::started(1, transport, "cancelled");
         let events = server.events();
         let peer = format!("1={listening}");
         let mut first = Child::start("node", &["2", &address("shm", "cancelled-2"), &peer]);
-        first.hears("listening ");
-        first.tell("give-up 1 40");
-        first.hears("gave up");
-        first.tell("call 1 1");
-        first.hears("called 1");
+        first.expect_line("listening ");
+        first.send_command("give-up 1 40");
+        first.expect_line("gave up");
+        first.send_command("call 1 1");
+        first.expect_line("called 1");
         first.kill();
-        event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+        event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
         let mut second = Child::start("node", &["2", &address("shm", "cancelled-2"), &peer]);
-        second.hears("listening ");
-        second.tell("work 1 80");
-        assert_eq!(second.hears("worked "), "80 []", "{transport}");
+        second.expect_line("listening ");
+        second.send_command("work 1 80");
+        assert_eq!(second.expect_line("worked "), "80 []", "{transport}");
         drop((first, second, server));
     }
 }

@@ -1,7 +1,7 @@
-//! `kill -9` of either side of a message into a posted buffer, in each of its phases.
+//! `kill -9` of either side of a rendezvous transfer, in each of its phases.
 //!
-//! Nobody looks for either side but where it is told to, step by step: so a message stays in the phase to which it was brought, and
-//! each story says by what it knows that it was there.
+//! Neither side makes progress unless the test runs a step of it. A message therefore stays in the phase to which it was brought,
+//! and each scenario checks that phase.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,70 +9,70 @@ use std::sync::Arc;
 use pronto::progress::Engine;
 use pronto::{Event, Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
 
-use crate::child::{Child, command, say};
-use crate::rig::{SOON, TRANSPORTS, Watch, address, beside_others, event, until};
+use crate::child::{Child, command, report};
+use crate::rig::{TIMEOUT, TRANSPORTS, Watch, address, event, shared_run, until};
 
 const SURVIVOR: u16 = 1;
 const VICTIM: u16 = 2;
 const TAG: u64 = 3;
-/// Many chunks long, over either transport.
+/// Length of the message, many chunks over either transport.
 const LEN: u64 = 1 << 20;
-/// No byte of a buffer that nothing was written to.
+/// Fill byte of the message; a new buffer does not contain it.
 const FILL: u8 = 0xa5;
-/// Sends, or receives, under way to one peer at a time.
+/// Maximum number of sends, or receives, with one peer at a time.
 const MANY: usize = 16;
-/// Over shared memory a death is noticed at once; a TCP connection that has ended may be made anew for three seconds.
+/// Time limit to detect a death. It is immediate over shared memory; over TCP, redialling may take three seconds.
 const NOTICED: Duration = Duration::from_secs(8);
 
-/// How far a message has come.
+/// Phase of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It was asked for and granted in one message, which its receiver has not looked at.
+    /// The request with its grant was sent, and the receiver has not processed it.
     Requested,
-    /// Its receiver has the grant, and no buffer.
+    /// The receiver has the grant, but no buffer.
     Granted,
-    /// Some of its bytes are in their buffer, and the last one is not.
-    UnderWay,
-    /// All of them are, and its sender has not heard of it.
+    /// The first byte is in the buffer, and the last one is not.
+    Moving,
+    /// All bytes are in the buffer, and the sender has not been notified.
     Arrived,
 }
 
-const PHASES: [Phase; 4] = [Phase::Requested, Phase::Granted, Phase::UnderWay, Phase::Arrived];
+const PHASES: [Phase; 4] = [Phase::Requested, Phase::Granted, Phase::Moving, Phase::Arrived];
 
-/// One side, as it sees a message.
+/// State of a message as one side sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     /// Messages without a receive, receives without a message, transfers.
     transfers: [usize; 3],
-    /// Whether the first and the last byte are in its buffer.
-    there: [bool; 2],
+    /// Whether the first and the last byte are in the buffer.
+    arrived: [bool; 2],
     /// Calls and receives that have not ended.
     open: u16,
 }
 
 impl Seen {
     fn line(&self) -> String {
-        let ([waiting, posted, moving], [first, last]) = (self.transfers, self.there);
+        let ([waiting, posted, moving], [first, last]) = (self.transfers, self.arrived);
         format!("seen {waiting} {posted} {moving} {} {} {}", u8::from(first), u8::from(last), self.open)
     }
 
     fn parse(line: &str) -> Self {
         let number = |at: usize| line.split(' ').nth(at).unwrap().parse::<u16>().unwrap();
         let transfers = [0, 1, 2].map(|at| usize::from(number(at)));
-        Self { transfers, there: [number(3) == 1, number(4) == 1], open: number(5) }
+        Self { transfers, arrived: [number(3) == 1, number(4) == 1], open: number(5) }
     }
 }
 
 impl Phase {
     fn is_reached(self, receiver: &Seen, sender: &Seen) -> bool {
-        let Seen { transfers, there, .. } = *receiver;
+        let Seen { transfers, arrived, .. } = *receiver;
         let unanswered = sender.open == 1;
         unanswered
             && match self {
-                Self::Requested => (transfers, there) == ([0, 1, 0], [false, false]),
-                Self::Granted => (transfers, there) == ([1, 0, 0], [false, false]),
-                Self::UnderWay => (transfers, there) == ([0, 0, 1], [true, false]),
-                Self::Arrived => there == [true, true],
+                Self::Requested => (transfers, arrived) == ([0, 1, 0], [false, false]),
+                Self::Granted => (transfers, arrived) == ([1, 0, 0], [false, false]),
+                Self::Moving => (transfers, arrived) == ([0, 0, 1], [true, false]),
+                Self::Arrived => arrived == [true, true],
             }
     }
 
@@ -81,7 +81,7 @@ impl Phase {
     }
 }
 
-/// A node that does nothing but what it is told to.
+/// A node that makes progress only when the test runs a step.
 struct Side {
     node: Node,
     peer: Peer,
@@ -92,7 +92,7 @@ struct Side {
 
 impl Side {
     fn new(node: Node, peer: u16) -> Self {
-        let peer = node.wait_for_peer(peer, SOON).unwrap();
+        let peer = node.wait_for_peer(peer, TIMEOUT).unwrap();
         let memory = node.region(usize::try_from(LEN).unwrap()).unwrap();
         Self { node, peer, memory, receive: None, sending: None }
     }
@@ -103,7 +103,7 @@ impl Side {
 
     fn send(&mut self) {
         self.memory.write(0, &vec![FILL; self.memory.len()]).unwrap();
-        self.sending = Some(self.peer.start_send(TAG, &self.memory, 0..LEN, SOON).unwrap());
+        self.sending = Some(self.peer.start_send(TAG, &self.memory, 0..LEN, TIMEOUT).unwrap());
     }
 
     fn seen(&self) -> Seen {
@@ -115,7 +115,7 @@ impl Side {
         let status = self.node.status();
         Seen {
             transfers: self.peer.transfers(),
-            there: [byte(0), byte(self.memory.len() - 1)],
+            arrived: [byte(0), byte(self.memory.len() - 1)],
             open: status.peers.iter().map(|peer| peer.open_calls).sum(),
         }
     }
@@ -131,38 +131,38 @@ impl Side {
     }
 }
 
-/// What a child does in this role: `ADDRESS` of the survivor.
-pub(crate) fn serves(arguments: &[&str]) {
+/// Runs the child: `ADDRESS` of the survivor.
+pub(crate) fn serve(arguments: &[&str]) {
     let node = Node::builder(VICTIM).engine(Engine::None).peer(SURVIVOR, arguments[0]).start().unwrap();
     let mut side = Side::new(node, SURVIVOR);
-    say("ready");
+    report("ready");
     loop {
         match command()[0].as_str() {
             "post" => side.post(),
             "send" => side.send(),
             "step" => side.step(),
-            "look" => {}
+            "status" => {}
             other => panic!("unknown command {other:?}"),
         }
-        say(&side.seen().line());
+        report(&side.seen().line());
     }
 }
 
-/// Either side of a message: the child, or the one that outlives it.
+/// Either side of a message: the child process, or the survivor in this process.
 trait Party {
-    fn does(&mut self, what: &str) -> Seen;
+    fn run_command(&mut self, name: &str) -> Seen;
 }
 
 impl Party for Child {
-    fn does(&mut self, what: &str) -> Seen {
-        self.tell(what);
-        Seen::parse(&self.hears("seen "))
+    fn run_command(&mut self, name: &str) -> Seen {
+        self.send_command(name);
+        Seen::parse(&self.expect_line("seen "))
     }
 }
 
 impl Party for Side {
-    fn does(&mut self, what: &str) -> Seen {
-        match what {
+    fn run_command(&mut self, name: &str) -> Seen {
+        match name {
             "post" => self.post(),
             "send" => self.send(),
             "step" => self.step(),
@@ -172,20 +172,20 @@ impl Party for Side {
     }
 }
 
-/// Brings a message so far that a phase is reached, and leaves it there.
-fn bring(phase: Phase, receiver: &mut impl Party, sender: &mut impl Party) {
-    // A buffer is posted first: so who posts does not move what has arrived.
+/// Runs steps of both sides until the message has reached a phase.
+fn advance_to(phase: Phase, receiver: &mut impl Party, sender: &mut impl Party) {
+    // The buffer is posted first, so that posting does not move a message that has arrived.
     if phase.is_posted() {
-        receiver.does("post");
+        receiver.run_command("post");
     }
-    let mut sent = sender.does("send");
-    let mut received = receiver.does("look");
+    let mut sent = sender.run_command("send");
+    let mut received = receiver.run_command("status");
     let watch = Watch::start();
     while !phase.is_reached(&received, &sent) {
-        assert!(watch.passed() < SOON, "{phase:?} is not reached: {received:?}, {sent:?}");
-        received = receiver.does("step");
+        assert!(watch.passed() < TIMEOUT, "{phase:?} is not reached: {received:?}, {sent:?}");
+        received = receiver.run_command("step");
         if !phase.is_reached(&received, &sent) {
-            sent = sender.does("step");
+            sent = sender.run_command("step");
         }
     }
 }
@@ -199,52 +199,52 @@ fn survivor(transport: &str, name: &str) -> (Node, String) {
 
 fn victim(address: &str) -> Child {
     let child = Child::start("transfers", &[address]);
-    child.hears("ready");
+    child.expect_line("ready");
     child
 }
 
-/// Nothing of the message is left, and as many as may be under way can be begun with another life of the peer.
-fn assert_nothing_is_left(mut side: Side, address: &str, what: &str) {
-    let back = |side: &Side| {
+/// Asserts that no state of the message is left, and that the maximum number of transfers can be started with the next incarnation.
+fn assert_nothing_is_left(mut side: Side, address: &str, case: &str) {
+    let is_released = |side: &Side| {
         side.step();
         let status = side.node.status();
         let used =
             status.peers.iter().map(|peer| usize::from(peer.open_calls) + peer.work_in_flight).sum::<usize>();
-        // The region is held by this story alone: no grant, no receive, no request has it any more.
+        // Only this scenario holds the region: no grant, receive or request.
         side.peer.transfers() == [0; 3] && used == 0 && Arc::strong_count(side.memory.memory()) == 1
     };
-    until(&format!("{what}: nothing is left"), || back(&side));
+    until(&format!("{case}: all state is released"), || is_released(&side));
     let mut next = victim(address);
-    until(&format!("{what}: another life is met"), || side.peer.session().is_up());
+    until(&format!("{case}: the next incarnation connects"), || side.peer.session().is_up());
     let receives: Vec<_> =
-        (0..MANY).map(|_| side.peer.post(TAG, &side.memory, 0..LEN).expect(what)).collect();
+        (0..MANY).map(|_| side.peer.post(TAG, &side.memory, 0..LEN).expect(case)).collect();
     drop(receives);
     let sends: Vec<_> =
-        (0..MANY).map(|_| side.peer.start_send(TAG, &side.memory, 0..LEN, SOON).expect(what)).collect();
+        (0..MANY).map(|_| side.peer.start_send(TAG, &side.memory, 0..LEN, TIMEOUT).expect(case)).collect();
     drop(sends);
-    until(&format!("{what}: nothing is left of many"), || {
-        next.does("step");
-        back(&side)
+    until(&format!("{case}: all state of many transfers is released"), || {
+        next.run_command("step");
+        is_released(&side)
     });
     side.memory.write(0, &vec![0; side.memory.len()]).unwrap();
     side.post();
-    next.does("send");
+    next.run_command("send");
     let mut receive = side.receive.take().unwrap();
-    until(&format!("{what}: a message of the other life"), || {
-        next.does("step");
+    until(&format!("{case}: a message of the next incarnation arrives"), || {
+        next.run_command("step");
         receive.poll().is_some_and(|end| end == Ok(LEN))
     });
-    assert!(side.is_whole(), "{what}");
+    assert!(side.is_whole(), "{case}");
 }
 
-/// Tells a story of each transport and phase, all at the same time: most of it is waiting for a death to be noticed.
-fn each(name: &str, story: impl Fn(&str, Phase, &str, &str) + Sync) {
-    let _others = beside_others();
+/// Runs a scenario for each transport and phase concurrently, because most of the time passes until a death is detected.
+fn each(name: &str, scenario: impl Fn(&str, Phase, &str, &str) + Sync) {
+    let _shared = shared_run();
     std::thread::scope(|scope| {
         for (transport, phase) in TRANSPORTS.into_iter().flat_map(|one| PHASES.map(|phase| (one, phase))) {
-            let story = &story;
+            let scenario = &scenario;
             scope.spawn(move || {
-                story(transport, phase, &format!("{name}-{phase:?}"), &format!("{transport} {phase:?}"));
+                scenario(transport, phase, &format!("{name}-{phase:?}"), &format!("{transport} {phase:?}"));
             });
         }
     });
@@ -252,50 +252,50 @@ fn each(name: &str, story: impl Fn(&str, Phase, &str, &str) + Sync) {
 
 #[test]
 fn a_killed_sender_ends_each_phase() {
-    each("killed-sender", |transport, phase, name, what| {
+    each("killed-sender", |transport, phase, name, case| {
         let (node, address) = survivor(transport, name);
         let events = node.events();
         let mut child = victim(&address);
         let mut side = Side::new(node, VICTIM);
-        bring(phase, &mut side, &mut child);
-        // Over TCP the last byte ends the receive in the same look.
+        advance_to(phase, &mut side, &mut child);
+        // Over TCP the last byte ends the receive in the same poll.
         let ended = (transport, phase) == ("tcp", Phase::Arrived);
-        assert_eq!(Arc::strong_count(side.memory.memory()) > 1, phase.is_posted() && !ended, "{what}");
+        assert_eq!(Arc::strong_count(side.memory.memory()) > 1, phase.is_posted() && !ended, "{case}");
         child.kill();
         let watch = Watch::start();
         if let Some(mut receive) = side.receive.take() {
-            match receive.wait(SOON) {
-                Err(ReceiveError::PeerDown) => assert!(!ended, "{what}"),
-                // What was granted can be read for as long as its sender is not missed, where it lies in shared memory.
-                Ok(len) => assert!(len == LEN && side.is_whole(), "{what}"),
-                other => panic!("{what}: {other:?}"),
+            match receive.wait(TIMEOUT) {
+                Err(ReceiveError::PeerDown) => assert!(!ended, "{case}"),
+                // Granted shared memory can be read until the death of its sender is detected.
+                Ok(len) => assert!(len == LEN && side.is_whole(), "{case}"),
+                other => panic!("{case}: {other:?}"),
             }
         }
-        event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
-        assert!(watch.passed() < NOTICED, "{what}: {:?}", watch.passed());
-        assert_nothing_is_left(side, &address, what);
+        event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
+        assert!(watch.passed() < NOTICED, "{case}: {:?}", watch.passed());
+        assert_nothing_is_left(side, &address, case);
     });
 }
 
 #[test]
 fn a_killed_receiver_ends_each_phase() {
-    each("killed-receiver", |transport, phase, name, what| {
+    each("killed-receiver", |transport, phase, name, case| {
         let (node, address) = survivor(transport, name);
         let events = node.events();
         let mut child = victim(&address);
         let mut side = Side::new(node, VICTIM);
-        bring(phase, &mut child, &mut side);
-        assert!(Arc::strong_count(side.memory.memory()) > 1, "{what}: it is granted");
+        advance_to(phase, &mut child, &mut side);
+        assert!(Arc::strong_count(side.memory.memory()) > 1, "{case}: the memory must be granted");
         child.kill();
         let watch = Watch::start();
         match side.sending.take().unwrap().wait() {
             Err(TransferError::PeerDown) => {}
-            // It said so before it died.
+            // The receiver reported the end before it died.
             Ok(()) => assert_eq!((transport, phase), ("tcp", Phase::Arrived)),
-            other => panic!("{what}: {other:?}"),
+            other => panic!("{case}: {other:?}"),
         }
-        event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
-        assert!(watch.passed() < NOTICED, "{what}: {:?}", watch.passed());
-        assert_nothing_is_left(side, &address, what);
+        event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
+        assert!(watch.passed() < NOTICED, "{case}: {:?}", watch.passed());
+        assert_nothing_is_left(side, &address, case);
     });
 }

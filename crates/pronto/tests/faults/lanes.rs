@@ -1,5 +1,5 @@
-//! The order of handlers on the workers: lanes keep the order of each sender, keys have lanes of their own, unordered handlers overtake,
-//! and queued control requests start before queued bulk requests, which do not starve.
+//! The order of handlers on the workers. Lanes keep the order of each sender, each key has its own lane, and unordered handlers
+//! overtake. Queued control requests start before queued bulk requests, which do not starve.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Sender, channel};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use pronto::{Message, Node, Peer, WaitPolicy};
 
 use crate::rig::{
-    Add, SOON, Sum, TRANSPORTS, Work, add, address, assert_all_back, beside_others, client, server, until,
+    Add, Sum, TIMEOUT, TRANSPORTS, Work, add, address, assert_all_released, client, server, shared_run, until,
 };
 
 #[derive(Message, Debug)]
@@ -43,13 +43,13 @@ const STEPS: u32 = 500;
 /// Sends steps one after another, as fast as there is room.
 fn steps(peer: &Peer, sender: u32) {
     for number in 0..STEPS {
-        peer.notify_within(&Step { sender, number }, SOON).unwrap();
+        peer.notify_within(&Step { sender, number }, TIMEOUT).unwrap();
     }
 }
 
 #[test]
 fn ordered_keeps_every_senders_order() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         for policy in [WaitPolicy::Block, WaitPolicy::Adaptive] {
             let log = Log::default();
@@ -65,7 +65,7 @@ fn ordered_keeps_every_senders_order() {
                 .unwrap();
             let listening = node.listening()[0].to_string();
             let caller = Node::builder(2).wait(policy).peer(1, &listening).start().unwrap();
-            let peer = caller.wait_for_peer(1, SOON).unwrap();
+            let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
             std::thread::scope(|scope| {
                 for sender in 0..SENDERS {
                     let peer = &peer;
@@ -73,7 +73,9 @@ fn ordered_keeps_every_senders_order() {
                 }
             });
             let all = (SENDERS * STEPS) as usize;
-            until("every step is taken", || log.lock().unwrap().values().map(Vec::len).sum::<usize>() == all);
+            until("every step is handled", || {
+                log.lock().unwrap().values().map(Vec::len).sum::<usize>() == all
+            });
             for (sender, numbers) in &*log.lock().unwrap() {
                 assert!(
                     numbers.iter().copied().eq(0..STEPS.into()),
@@ -85,8 +87,8 @@ fn ordered_keeps_every_senders_order() {
 }
 
 #[test]
-fn keys_have_lanes_of_their_own() {
-    let _beside = beside_others();
+fn each_key_has_its_own_lane() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let log = Log::default();
         let keyed_log = Arc::clone(&log);
@@ -104,13 +106,13 @@ fn keys_have_lanes_of_their_own() {
             .unwrap();
         let (_caller, peer) = client(2, &node.listening()[0].to_string());
         let held: Vec<_> = (0..5).map(|number| peer.start(&Keyed { key: 0, number }).unwrap()).collect();
-        // Key 0 stands still; others go on, each in its order.
+        // The lane of key 0 is blocked; the other lanes continue, each in order.
         for number in 0..20 {
             for key in 1..4 {
                 assert_eq!(peer.call(&Keyed { key, number }).unwrap().total, number);
             }
         }
-        assert!(!log.lock().unwrap().contains_key(&0), "the first of key 0 has not come back");
+        assert!(!log.lock().unwrap().contains_key(&0), "the first request of key 0 must still be running");
         release.send(()).unwrap();
         for (number, call) in (0..).zip(held) {
             assert_eq!(call.wait().unwrap().total, number);
@@ -123,7 +125,7 @@ fn keys_have_lanes_of_their_own() {
 
 #[test]
 fn unordered_calls_overtake() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);
     let node = Node::builder(1)
@@ -138,7 +140,7 @@ fn unordered_calls_overtake() {
         .unwrap();
     let (_caller, peer) = client(2, &node.listening()[0].to_string());
     let first = peer.start(&Work { key: 0 }).unwrap();
-    assert_eq!(peer.call(&Work { key: 1 }).unwrap().total, 1, "the later call is answered first");
+    assert_eq!(peer.call(&Work { key: 1 }).unwrap().total, 1, "the later call must end first");
     release.send(()).unwrap();
     assert_eq!(first.wait().unwrap().total, 0);
 }
@@ -146,7 +148,7 @@ fn unordered_calls_overtake() {
 /// Keys in the order in which their handlers began.
 type Executed = Arc<Mutex<Vec<u64>>>;
 
-/// A caller, and a node with one worker. Work with key 0 holds the worker until something is sent; marks are answered without a worker.
+/// A caller, and a node with one worker. Work with key 0 occupies the worker until the test releases it. Marks need no worker.
 struct OneWorker {
     _node: Node,
     caller: Node,
@@ -186,21 +188,21 @@ impl OneWorker {
     }
 
     fn wait_until_held(&self) {
-        until("the only worker is taken", || *self.executed.lock().unwrap() == [0]);
+        until("the only worker is busy", || *self.executed.lock().unwrap() == [0]);
     }
 
-    /// Waits until all posted requests are queued: messages of one class arrive in the order of their posting, so each mark is answered
-    /// after the requests of its class have arrived.
+    /// Waits until all posted requests are queued. Messages of one class arrive in the order of posting, so the reply to a mark shows that
+    /// the earlier requests of its class have arrived.
     fn wait_until_queued(&self) {
         self.peer.call(&BulkMark {}).unwrap();
         add(&self.peer);
-        assert_eq!(*self.executed.lock().unwrap(), [0], "the worker is still taken");
+        assert_eq!(*self.executed.lock().unwrap(), [0], "the worker must still be busy");
     }
 }
 
 #[test]
 fn a_control_request_passes_queued_bulk_requests() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let rig = OneWorker::start(transport, "control-first");
         let holder = rig.peer.start(&BulkWork { key: 0 }).unwrap();
@@ -216,17 +218,17 @@ fn a_control_request_passes_queued_bulk_requests() {
             assert_eq!(call.wait().unwrap().total, key);
         }
         let expected: Vec<_> = [0, 100].into_iter().chain(1..=10).collect();
-        assert_eq!(*rig.executed.lock().unwrap(), expected, "{transport}: control goes first");
-        assert_all_back(&rig.caller, &rig.peer);
+        assert_eq!(*rig.executed.lock().unwrap(), expected, "{transport}: control requests must start first");
+        assert_all_released(&rig.caller, &rig.peer);
     }
 }
 
-/// Control requests that pass a bulk request in a row: `lanes::IN_A_ROW` of the scheduling policy.
+/// Consecutive control requests that may pass a bulk request: `lanes::IN_A_ROW` of the scheduling policy.
 const IN_A_ROW: u64 = 16;
 
 #[test]
-fn a_bulk_request_has_its_turn_among_queued_control_requests() {
-    let _beside = beside_others();
+fn a_bulk_request_starts_among_queued_control_requests() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let rig = OneWorker::start(transport, "bulk-in-turn");
         let holder = rig.peer.start(&Work { key: 0 }).unwrap();
@@ -243,7 +245,7 @@ fn a_bulk_request_has_its_turn_among_queued_control_requests() {
             assert_eq!(call.wait().unwrap().total, key);
         }
         let expected: Vec<_> = (0..=IN_A_ROW).chain([100]).chain(IN_A_ROW + 1..=last).chain([101]).collect();
-        assert_eq!(*rig.executed.lock().unwrap(), expected, "{transport}: bulk has a turn");
-        assert_all_back(&rig.caller, &rig.peer);
+        assert_eq!(*rig.executed.lock().unwrap(), expected, "{transport}: bulk requests must not starve");
+        assert_all_released(&rig.caller, &rig.peer);
     }
 }

@@ -1,9 +1,9 @@
-//! A ledger over real processes: the server writes each id that it executes to a log that outlives it, while it is killed, stopped
-//! and cut off at random. At the end every call's outcome is held against the log.
+//! A ledger over real processes. The server writes each id that it executes to a log that outlives it, while the test kills, stops
+//! and disconnects it at random. At the end the outcome of every call is compared with the log.
 //!
-//! A test goes on for `PRONTO_SOAK_SECONDS` if that is set, in runs of [`LONG_RUN`] with a fresh seed each, and with full windows in
-//! every second run. `PRONTO_LEDGER_SEED` sets the seed of the first run. A seed fixes the calls and the faults, but not how
-//! processes are scheduled.
+//! If `PRONTO_SOAK_SECONDS` is set, a test runs for this time, in runs of [`LONG_RUN`] with a fresh seed each, and with full windows
+//! in every second run. `PRONTO_LEDGER_SEED` sets the seed of the first run. A seed fixes the calls and the faults, but not the
+//! scheduling of processes.
 
 mod again;
 mod books;
@@ -29,38 +29,38 @@ use self::caller::{Caller, LONGEST_CALL, Mix, Progress, Random};
 use self::server::{LIVENESS, Windows};
 use crate::child::Child;
 use crate::proxy::Proxy;
-use crate::rig::{SOON, Watch, address, assert_all_back, beside_others, free_address, lasts, until};
+use crate::rig::{TIMEOUT, Watch, address, assert_all_released, free_address, pause, shared_run, until};
 
-pub(crate) use self::server::serves;
+pub(crate) use self::server::serve;
 
 const THREADS: usize = 4;
-/// One of two runs that fit about 10 s, which every test run has time for.
+/// Length of one of two runs, which together take about 10 s in every test run.
 const SHORT_RUN: Duration = Duration::from_secs(4);
-/// One run of a soak. The books of a run are in memory.
+/// Length of one run of a soak. The lines of a run are kept in memory.
 const LONG_RUN: Duration = Duration::from_secs(20);
-/// Replies that come between two faults, so that each fault meets a session in use.
+/// Replies between two faults, so that each fault affects a session in use.
 const BETWEEN: u64 = 30;
-/// Mismatches that are printed, at most.
+/// Maximum number of mismatches that are printed.
 const PRINTED: usize = 20;
 
-/// What happens to the server, or to the wire.
+/// A fault of the server or the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// SIGKILL and a restart.
     Kill,
-    /// SIGSTOP, and SIGKILL when a call is open: that call is under way.
+    /// SIGSTOP, then SIGKILL when a call is open, so that the call is in flight.
     StopAndKill,
     /// SIGSTOP for less than the liveness limit.
     StopShortly,
-    /// SIGSTOP for about the liveness limit, or until the session has ended and longer.
+    /// SIGSTOP for about the liveness limit, or until after the session has ended.
     StopForLong,
-    /// A broken wire, which another link replaces.
+    /// A broken connection, which another link replaces.
     Cut,
-    /// A broken wire, and SIGKILL soon after: before, while or after the session resumes.
+    /// A broken connection, then SIGKILL before, while or after the session resumes.
     CutAndKill,
-    /// A broken wire, and SIGSTOP soon after, for as long as in `StopForLong`.
+    /// A broken connection, then SIGSTOP for as long as in `StopForLong`.
     CutAndStop,
-    /// A broken wire, and another one that goes dead as soon as one end has its link.
+    /// A broken connection, then a new one that goes silent as soon as one end has its link.
     CutAndSilence,
 }
 
@@ -68,19 +68,19 @@ const ANYWHERE: [Fault; 4] = [Fault::Kill, Fault::StopAndKill, Fault::StopShortl
 const ON_A_WIRE: [Fault; 5] =
     [Fault::Cut, Fault::Cut, Fault::CutAndKill, Fault::CutAndStop, Fault::CutAndSilence];
 
-/// Faults and events that happened in a run.
+/// Faults and events of a run.
 #[derive(Debug, Default)]
-struct Happened {
+struct Occurred {
     kills: u64,
     stops: u64,
     cuts: u64,
     downs: u64,
     resumed: u64,
-    /// Milliseconds since the run began, and what happened then.
+    /// Events with their times in milliseconds since the run began.
     times: Vec<(u128, String)>,
 }
 
-impl fmt::Display for Happened {
+impl fmt::Display for Occurred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kills, stops, cuts, downs, resumed, .. } = self;
         write!(f, "kills={kills} stops={stops} cuts={cuts} downs={downs} resumed={resumed}")
@@ -99,14 +99,14 @@ struct Run {
     random: Random,
     clock: Arc<Watch>,
     callers: Vec<Arc<Progress>>,
-    happened: Happened,
+    occurred: Occurred,
 }
 
 fn start_server(listen: &str, log: &File, windows: Windows) -> Child {
-    // The child opens the file anew: its position is its own, and the file is there as long as this process.
+    // The child opens the file again to get its own position. The file exists as long as this process.
     let path = format!("/proc/{}/fd/{}", std::process::id(), log.as_raw_fd());
     let server = Child::start("ledger", &[listen, &path, windows.name()]);
-    server.hears("listening ");
+    server.expect_line("listening ");
     server
 }
 
@@ -120,10 +120,10 @@ impl Run {
         let dialled = wire.as_ref().map_or_else(|| listen.clone(), Proxy::address);
         let builder = Node::builder(2).wait(WaitPolicy::Block).limits(windows.limits()).peer(1, &dialled);
         let node = builder.start().unwrap();
-        let peer = node.wait_for_peer(1, SOON).unwrap();
+        let peer = node.wait_for_peer(1, TIMEOUT).unwrap();
         let (events, random, clock) = (node.events(), Random(seed), Arc::new(Watch::start()));
-        let (callers, happened) = (Vec::new(), Happened::default());
-        let run = Self { listen, log, windows, wire, server, node, events, random, clock, callers, happened };
+        let (callers, occurred) = (Vec::new(), Occurred::default());
+        let run = Self { listen, log, windows, wire, server, node, events, random, clock, callers, occurred };
         (run, peer)
     }
 
@@ -135,7 +135,7 @@ impl Run {
             let random = Random(self.random.next());
             let caller = Caller::new(thread, peer, mix, random, &self.clock, &progress);
             let send = send.clone();
-            // Not scoped: a thread that hangs must not keep the test from failing.
+            // Not scoped: a hanging thread must not prevent the test from failing.
             std::thread::spawn(move || {
                 let _driver_failed = send.send((thread, caller.run()));
             });
@@ -148,153 +148,153 @@ impl Run {
         self.callers.iter().map(|caller| caller.replies.load(Ordering::Relaxed)).sum()
     }
 
-    fn notes(&mut self, what: String) {
-        self.happened.times.push((self.clock.passed().as_millis(), what));
+    fn note(&mut self, text: String) {
+        self.occurred.times.push((self.clock.passed().as_millis(), text));
     }
 
-    /// Counts what the client's node has reported.
-    fn takes_events(&mut self) {
+    /// Counts the events that the client's node has reported.
+    fn count_events(&mut self) {
         while let Some(event) = self.events.try_next() {
             let event = event.expect("the driver reads events often enough to miss none");
             match event {
-                Event::PeerDown { .. } => self.happened.downs += 1,
-                Event::LinkResumed { .. } => self.happened.resumed += 1,
+                Event::PeerDown { .. } => self.occurred.downs += 1,
+                Event::LinkResumed { .. } => self.occurred.resumed += 1,
                 Event::PeerUp(_) | Event::LinkLost { .. } => {}
             }
-            self.notes(format!("{event:?}"));
+            self.note(format!("{event:?}"));
         }
     }
 
-    fn waits_for_load(&mut self) {
+    fn wait_for_load(&mut self) {
         let before = self.replies();
-        until("calls are answered", || self.replies() > before + BETWEEN);
-        lasts(Duration::from_millis(self.random.below(200)));
-        self.takes_events();
+        until("calls succeed", || self.replies() > before + BETWEEN);
+        pause(Duration::from_millis(self.random.below(200)));
+        self.count_events();
     }
 
     /// Waits until the client's node has reported the end of the session.
-    fn waits_for_down(&mut self, before: u64) {
+    fn wait_for_down(&mut self, before: u64) {
         until("the session ends", || {
-            self.takes_events();
-            self.happened.downs > before
+            self.count_events();
+            self.occurred.downs > before
         });
     }
 
-    fn kills(&mut self) {
-        let before = self.happened.downs;
-        self.notes("SIGKILL".into());
+    fn kill_server(&mut self) {
+        let before = self.occurred.downs;
+        self.note("SIGKILL".into());
         self.server.kill();
-        self.happened.kills += 1;
-        lasts(Duration::from_millis(self.random.below(2) * self.random.below(300)));
+        self.occurred.kills += 1;
+        pause(Duration::from_millis(self.random.below(2) * self.random.below(300)));
         self.server = start_server(&self.listen, &self.log, self.windows);
-        self.waits_for_down(before);
+        self.wait_for_down(before);
     }
 
-    fn stops(&mut self, span: Duration) {
-        self.notes(format!("SIGSTOP for {span:?}"));
+    fn stop_server(&mut self, span: Duration) {
+        self.note(format!("SIGSTOP for {span:?}"));
         self.server.signal(Signal::SIGSTOP);
-        lasts(span);
+        pause(span);
         self.server.signal(Signal::SIGCONT);
-        self.happened.stops += 1;
+        self.occurred.stops += 1;
     }
 
     /// Stops the server around the liveness limit, where the session may end or not, or until it has ended.
-    fn stops_for_long(&mut self) {
+    fn stop_for_long(&mut self) {
         let span = LIVENESS + Duration::from_millis(self.random.below(900)) - Duration::from_millis(200);
         if self.random.below(2) == 0 {
-            self.stops(span);
+            self.stop_server(span);
             return;
         }
-        let before = self.happened.downs;
-        self.notes("SIGSTOP until the session has ended".into());
+        let before = self.occurred.downs;
+        self.note("SIGSTOP until the session has ended".into());
         self.server.signal(Signal::SIGSTOP);
-        // How long that takes depends on the load: a node that was late itself waits longer for its peers.
-        self.waits_for_down(before);
-        lasts(span - LIVENESS / 2);
+        // The time depends on the load: a node that was late itself waits longer for its peers.
+        self.wait_for_down(before);
+        pause(span - LIVENESS / 2);
         self.server.signal(Signal::SIGCONT);
-        self.happened.stops += 1;
+        self.occurred.stops += 1;
     }
 
-    fn cuts(&mut self) {
-        self.notes("cut".into());
-        let broke = self.wire.as_ref().map_or(0, Proxy::cut);
-        self.happened.cuts += u64::from(broke > 0);
+    fn cut_wire(&mut self) {
+        self.note("cut".into());
+        let broken = self.wire.as_ref().map_or(0, Proxy::cut);
+        self.occurred.cuts += u64::from(broken > 0);
     }
 
-    fn silences(&mut self) {
-        let before = self.happened.downs;
+    fn silence(&mut self) {
+        let before = self.occurred.downs;
         if let Some(wire) = &self.wire {
-            wire.dies_when_ready();
+            wire.go_silent_when_ready();
         }
-        self.cuts();
+        self.cut_wire();
         let died = || self.wire.as_ref().is_some_and(Proxy::has_failed);
-        until("the wire is dead", died);
-        self.waits_for_down(before);
-        self.wire.iter().for_each(Proxy::recovers);
+        until("the connection is silent", died);
+        self.wait_for_down(before);
+        self.wire.iter().for_each(Proxy::recover);
     }
 
-    /// At most as long as it takes to resume, and rather less.
-    fn for_a_moment(&mut self) -> Duration {
+    /// Returns a random time, at most about the time that a resumption takes.
+    fn short_time(&mut self) -> Duration {
         Duration::from_millis(self.random.below(2) * self.random.below(60))
     }
 
     fn fault(&mut self, fault: Fault) {
         match fault {
-            Fault::Kill => self.kills(),
+            Fault::Kill => self.kill_server(),
             Fault::StopAndKill => {
-                self.notes("SIGSTOP".into());
+                self.note("SIGSTOP".into());
                 self.server.signal(Signal::SIGSTOP);
                 let is_open = || self.node.status().peers.iter().any(|peer| peer.open_calls > 0);
                 until("a call is open", is_open);
-                self.kills();
+                self.kill_server();
             }
             Fault::StopShortly => {
                 let span = Duration::from_millis(20 + self.random.below(350));
-                self.stops(span);
+                self.stop_server(span);
             }
-            Fault::StopForLong => self.stops_for_long(),
+            Fault::StopForLong => self.stop_for_long(),
             Fault::Cut => {
-                let before = (self.happened.resumed, self.happened.downs);
-                self.cuts();
-                until("the session goes on or ends", || {
-                    self.takes_events();
-                    (self.happened.resumed, self.happened.downs) != before
+                let before = (self.occurred.resumed, self.occurred.downs);
+                self.cut_wire();
+                until("the session resumes or ends", || {
+                    self.count_events();
+                    (self.occurred.resumed, self.occurred.downs) != before
                 });
             }
             Fault::CutAndKill => {
-                self.cuts();
-                lasts(self.for_a_moment());
-                self.kills();
+                self.cut_wire();
+                pause(self.short_time());
+                self.kill_server();
             }
             Fault::CutAndStop => {
-                self.cuts();
-                lasts(self.for_a_moment());
-                self.stops_for_long();
+                self.cut_wire();
+                pause(self.short_time());
+                self.stop_for_long();
             }
-            Fault::CutAndSilence => self.silences(),
+            Fault::CutAndSilence => self.silence(),
         }
     }
 
-    /// Causes each fault at least once in an order of the seed, and goes on until the time is up.
+    /// Causes each fault at least once, in an order given by the seed, and repeats this until the time has passed.
     fn faults(&mut self, span: Duration) {
         let watch = Watch::start();
-        while self.happened.kills == 0 || watch.passed() < span {
+        while self.occurred.kills == 0 || watch.passed() < span {
             let mut faults = ANYWHERE.to_vec();
             faults.extend(self.wire.iter().flat_map(|_| ON_A_WIRE));
             while !faults.is_empty() {
                 let next = usize::try_from(self.random.below(faults.len() as u64)).unwrap();
-                self.waits_for_load();
+                self.wait_for_load();
                 self.fault(faults.swap_remove(next));
             }
         }
-        self.waits_for_load();
+        self.wait_for_load();
     }
 
-    /// Stops the callers and takes their lines.
+    /// Stops the callers and returns their lines.
     ///
     /// # Panics
     /// If a caller hangs, or has panicked.
-    fn ends(&mut self, lines: &Receiver<(usize, Vec<Line>)>) -> Vec<Vec<Line>> {
+    fn finish(&mut self, lines: &Receiver<(usize, Vec<Line>)>) -> Vec<Vec<Line>> {
         self.callers.iter().for_each(|caller| caller.stop.store(true, Ordering::Relaxed));
         let mut books = vec![Vec::new(); THREADS];
         for _ in 0..THREADS {
@@ -306,55 +306,58 @@ impl Run {
         }
         for (caller, lines) in self.callers.iter().zip(&books) {
             let [begun, ended] = [&caller.begun, &caller.ended].map(|count| count.load(Ordering::Relaxed));
-            assert_eq!((begun, ended), (lines.len() as u64, lines.len() as u64), "each call ended once");
+            assert_eq!((begun, ended), (lines.len() as u64, lines.len() as u64), "each call must end once");
         }
-        self.takes_events();
+        self.count_events();
         books
     }
 
-    /// What happened around a call, for the reader of a mismatch.
+    /// Returns the events around a call, for the report of a mismatch.
     fn around(&self, span: [u32; 2]) -> String {
         let near = |time: u128| time + 1_500 > span[0].into() && time < u128::from(span[1]) + 500;
-        let times = self.happened.times.iter().filter(|(time, _)| near(*time));
-        times.map(|(time, what)| format!("\n    {time} ms: {what}")).collect()
+        let times = self.occurred.times.iter().filter(|(time, _)| near(*time));
+        times.map(|(time, text)| format!("\n    {time} ms: {text}")).collect()
     }
 }
 
-/// One run, from its seed to its verdict.
+/// Executes one run and checks its outcome.
 fn run(transport: &str, windows: Windows, mix: Mix, seed: u64, span: Duration) {
     let (mut run, peer) = Run::start(transport, windows, seed);
     let lines = run.call(&peer, mix);
-    // Printed first: a run that does not come to its summary has its seed here.
+    // Printed first, so that the seed is known even if the run does not reach its summary.
     eprintln!("ledger: seed={seed:#x} transport={transport} windows={} begins", windows.name());
     run.faults(span);
-    let books = run.ends(&lines);
-    assert_all_back(&run.node, &peer);
-    // With the server no late execution can come.
+    let books = run.finish(&lines);
+    assert_all_released(&run.node, &peer);
+    // After the server has ended, there are no late executions.
     run.server.kill();
     let (totals, mismatches) = compare(&books, &mut run.log);
     let windows_name = windows.name();
     let count = mismatches.len();
     eprintln!(
         "ledger: seed={seed:#x} transport={transport} windows={windows_name} {totals} {} mismatches={count}",
-        run.happened
+        run.occurred
     );
     for mismatch in mismatches.iter().take(PRINTED) {
         eprintln!("ledger: mismatch: {mismatch}{}", run.around(mismatch.line.span));
     }
-    assert_eq!(count, 0, "calls whose outcome does not fit the log");
-    let Happened { kills, stops, cuts, downs, resumed, .. } = run.happened;
-    assert!(kills >= 2 && stops >= 2, "the server was killed and stopped");
-    assert!(downs >= kills, "each death ended a session");
-    assert!(totals.maybe_down > 0, "a death met calls under way");
-    assert!(totals.replies > 0 && totals.yes > 0 && totals.no > 0, "all kinds of ends");
-    assert!(transport != "tcp" || (cuts > 0 && resumed > 0), "the wire broke, and a session went on");
+    assert_eq!(count, 0, "some outcomes do not match the log");
+    let Occurred { kills, stops, cuts, downs, resumed, .. } = run.occurred;
+    assert!(kills >= 2 && stops >= 2, "the server must be killed and stopped");
+    assert!(downs >= kills, "each death must end a session");
+    assert!(totals.maybe_down > 0, "a death must meet calls in flight");
+    assert!(totals.replies > 0 && totals.yes > 0 && totals.no > 0, "all kinds of ends must occur");
+    assert!(
+        transport != "tcp" || (cuts > 0 && resumed > 0),
+        "the connection must break, and a session must resume"
+    );
     let no_room: u64 = run.callers.iter().map(|caller| caller.no_room.load(Ordering::Relaxed)).sum();
-    assert!(windows == Windows::Wide || no_room > 0, "the windows were full");
+    assert!(windows == Windows::Wide || no_room > 0, "the windows must be full");
 }
 
-/// Runs of one transport, until the time is up.
+/// Executes runs over one transport until the time has passed.
 fn ledger(transport: &str) {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let soak =
         std::env::var("PRONTO_SOAK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()));
     let given = std::env::var("PRONTO_LEDGER_SEED").ok().map(|text| {
@@ -365,7 +368,8 @@ fn ledger(transport: &str) {
     let mut seed = given.unwrap_or_else(fresh);
     let watch = Watch::start();
     for windows in [Windows::Wide, Windows::Full, Windows::Wide, Windows::Single].into_iter().cycle() {
-        // A session that ends while a crossed call waits to be sent again breaks the rules, rarely: `again.rs` has that alone.
+        // Crossed calls run only in a soak: if a session ends while a crossed call waits to be sent again, the rules are broken, rarely.
+        // `again.rs` tests that case alone.
         let (mix, length) =
             if soak.is_some() { (Mix::Crossed, LONG_RUN) } else { (Mix::Straight, SHORT_RUN) };
         run(transport, windows, mix, seed, length);
@@ -378,11 +382,11 @@ fn ledger(transport: &str) {
 }
 
 #[test]
-fn outcomes_of_calls_over_shared_memory_fit_the_log() {
+fn outcomes_of_calls_over_shared_memory_match_the_log() {
     ledger("shm");
 }
 
 #[test]
-fn outcomes_of_calls_over_tcp_fit_the_log() {
+fn outcomes_of_calls_over_tcp_match_the_log() {
     ledger("tcp");
 }

@@ -1,15 +1,15 @@
-//! Liveness: no false PeerDown under load, and next to nothing to do when idle.
+//! Liveness: no false PeerDown under load, and almost no work when idle.
 
 use core::time::Duration;
 
 use pronto::Node;
 
 use crate::child::Child;
-use crate::rig::{SOON, TRANSPORTS, add, address, all, alone, client, lasts, server};
+use crate::rig::{TIMEOUT, TRANSPORTS, add, address, all, client, exclusive_run, pause, server};
 
 #[test]
 fn hogs_cause_no_false_peer_down() {
-    let _alone = alone();
+    let _exclusive = exclusive_run();
     let span = if std::env::var_os("PRONTO_SOAK").is_some() { 60 } else { 15 };
     let pairs = TRANSPORTS.map(|transport| {
         let (child, listening) = Child::node(1, &address(transport, "hogs"));
@@ -17,27 +17,27 @@ fn hogs_cause_no_false_peer_down() {
         add(&peer);
         (child, node.events(), node, peer)
     });
-    let cores = std::thread::available_parallelism().unwrap().get();
-    let hogs: Vec<_> = (0..10 * cores).map(|_| Child::start("hog", &[])).collect();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let hogs: Vec<_> = (0..10 * cpus).map(|_| Child::start("hog", &[])).collect();
     for second in 0..span {
-        lasts(Duration::from_secs(1));
-        // Half of the time the nodes are quiet, half of the time they talk.
+        pause(Duration::from_secs(1));
+        // The nodes are quiet half of the time and call each other in the other half.
         if second % 10 >= 5 {
             pairs.iter().for_each(|(_, _, _, peer)| add(peer));
         }
     }
     drop(hogs);
     for (_child, events, _node, peer) in &pairs {
-        assert_eq!(all(events), [], "a hog is not a fault");
+        assert_eq!(all(events), [], "load must cause no event");
         add(peer);
     }
 }
 
-/// Voluntary context switches and CPU time (ns) of all threads of a process.
+/// Returns the voluntary context switches and the CPU time (ns) of all threads of a process.
 fn activity(process: u32) -> (u64, u64) {
     let (mut switches, mut time) = (0, 0);
     for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
-        // A thread may end between the two looks.
+        // A thread may end between the two reads.
         let task = task.unwrap().path();
         let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
         let Ok(ran) = std::fs::read_to_string(task.join("schedstat")) else { continue };
@@ -49,8 +49,8 @@ fn activity(process: u32) -> (u64, u64) {
 }
 
 #[test]
-fn an_idle_node_with_three_peers_and_a_thousand_sources_sleeps_also_after_a_peer_has_gone() {
-    let _alone = alone();
+fn an_idle_node_with_many_sources_sleeps_after_a_peer_has_left() {
+    let _exclusive = exclusive_run();
     for transport in TRANSPORTS {
         let peers: Vec<Node> = (1..4)
             .map(|id| server(id, &address(transport, &format!("idle-{id}"))).start().unwrap())
@@ -59,40 +59,42 @@ fn an_idle_node_with_three_peers_and_a_thousand_sources_sleeps_also_after_a_peer
         arguments.extend(peers.iter().map(|node| format!("{}={}", node.id(), node.listening()[0])));
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut child = Child::start("node", &arguments);
-        let listening = child.hears("listening ");
+        let listening = child.expect_line("listening ");
         for id in 1..4 {
-            child.tell(&format!("call {id} 100"));
-            assert_eq!(child.hears("called "), "100 []");
+            child.send_command(&format!("call {id} 100"));
+            assert_eq!(child.expect_line("called "), "100 []");
         }
         for node in &peers {
-            node.wait_for_peer(9, SOON).unwrap();
+            node.wait_for_peer(9, TIMEOUT).unwrap();
         }
         let visitor = Node::builder(7).peer(9, &listening).start().unwrap();
-        add(&visitor.wait_for_peer(9, SOON).unwrap());
+        add(&visitor.wait_for_peer(9, TIMEOUT).unwrap());
         drop(visitor);
-        child.tell("register 1000");
-        // Each peer is a source, too, also the one that has gone.
-        let registered: usize = child.hears("registered ").parse().unwrap();
+        child.send_command("register 1000");
+        // Each peer is a source, including the one that has left.
+        let registered: usize = child.expect_line("registered ").parse().unwrap();
         assert!((1003..=1004).contains(&registered), "{registered}");
-        lasts(Duration::from_secs(1));
-        // A busy machine adds wake-ups (a lock that is held by a thread without a processor), and takes none away: the
-        // quietest of six spans counts.
+        pause(Duration::from_secs(1));
+        // A busy machine adds wake-ups (a lock held by a preempted thread), but removes none. The quietest of six spans counts.
         let span = 6;
         let (switches, busy) = (0..6)
             .map(|_| {
                 let before = activity(child.id());
-                lasts(Duration::from_secs(span));
+                pause(Duration::from_secs(span));
                 let after = activity(child.id());
                 (after.0 - before.0, Duration::from_nanos(after.1 - before.1))
             })
             .find(|(switches, busy)| *switches <= 2 * span && *busy < Duration::from_secs(span) / 1000)
             .unwrap_or_else(|| {
-                panic!("{transport}: never at most {} wake-ups and 0.1 % in {span} s", 2 * span)
+                panic!(
+                    "{transport}: no span of {span} s with at most {} wake-ups and 0.1 % CPU time",
+                    2 * span
+                )
             });
         println!("{transport}: {switches} wake-ups and {busy:?} in {span} s");
-        // It lives all the same.
-        child.tell("call 1 1");
-        assert_eq!(child.hears("called "), "1 []");
+        // The node still works.
+        child.send_command("call 1 1");
+        assert_eq!(child.expect_line("called "), "1 []");
         drop(peers);
     }
 }

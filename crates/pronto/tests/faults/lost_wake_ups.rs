@@ -1,12 +1,12 @@
-//! Wake-ups that got lost: under many blocking senders there is none.
+//! Lost wake-ups: none occurs with many blocking senders.
 
 use pronto::WaitPolicy;
 
-use crate::rig::{Add, TRANSPORTS, beside_others, client, counter, started};
+use crate::rig::{Add, TRANSPORTS, client, counter, shared_run, started};
 
 #[test]
 fn eight_blocking_senders_lose_no_wake_up() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (node, address) = started(1, transport, "lost_wake_ups");
         let (caller, peer) = client(2, &address);
@@ -27,6 +27,6 @@ fn eight_blocking_senders_lose_no_wake_up() {
             0,
             "{transport}: the serving thread's wake-up was lost"
         );
-        assert!(counter(&caller, 1, "handovers") > 0, "the senders did take turns");
+        assert!(counter(&caller, 1, "handovers") > 0, "the senders must hand over the poller role");
     }
 }

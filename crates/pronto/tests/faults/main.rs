@@ -1,5 +1,5 @@
-//! Faults of real nodes: each file is one story that causes a fault, asserts that it happened, and that others went on.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! Faults of real nodes. Each file causes a fault, asserts that it happened, and asserts that other peers and calls are unaffected.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 mod blocked;
 mod child;

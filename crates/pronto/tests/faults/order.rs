@@ -1,4 +1,4 @@
-//! Nodes that start in any order, two that claim one id, and inline handlers that run in the order of arrival.
+//! Nodes that start in any order, two nodes with the same id, and inline handlers that run in the order of arrival.
 
 use core::time::Duration;
 
@@ -8,11 +8,11 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::rig::{
-    SOON, TRANSPORTS, Watch, add, address, all, beside_others, client, event, free_address, refused, server,
+    TIMEOUT, TRANSPORTS, Watch, add, address, all, client, event, free_address, refused, server, shared_run,
     started, until,
 };
 
-/// Two nodes that each know the other, so that both dial.
+/// Starts two nodes that each list the other, so that both dial.
 fn pair(addresses: [&str; 2], first: usize) -> [Node; 2] {
     let start = |n: usize| {
         let id = u16::try_from(n).unwrap() + 1;
@@ -24,15 +24,15 @@ fn pair(addresses: [&str; 2], first: usize) -> [Node; 2] {
     if first == 0 { [one, two] } else { [two, one] }
 }
 
-fn both_answer(nodes: &[Node; 2]) {
+fn assert_both_reply(nodes: &[Node; 2]) {
     for (node, other) in [(&nodes[0], 2), (&nodes[1], 1)] {
-        add(&node.wait_for_peer(other, SOON).unwrap());
+        add(&node.wait_for_peer(other, TIMEOUT).unwrap());
     }
 }
 
 #[test]
 fn any_order_leads_to_one_session() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for round in 0..6 {
         for transport in ["shm", "tcp"] {
             let addresses = if transport == "shm" {
@@ -42,10 +42,10 @@ fn any_order_leads_to_one_session() {
             };
             let nodes = pair([&addresses[0], &addresses[1]], round % 2);
             let events = nodes.each_ref().map(Node::events);
-            both_answer(&nodes);
-            // Both dialled, one link stands, and it stays.
+            assert_both_reply(&nodes);
+            // Both dialled; exactly one link is established, and it stays.
             for _ in 0..50 {
-                both_answer(&nodes);
+                assert_both_reply(&nodes);
             }
             let ends = events.iter().flat_map(all).filter(|event| !matches!(event, Event::PeerUp(_)));
             assert_eq!(ends.collect::<Vec<_>>(), [], "{transport} {round}");
@@ -54,8 +54,8 @@ fn any_order_leads_to_one_session() {
 }
 
 #[test]
-fn both_at_once_many_times() {
-    let _beside = beside_others();
+fn nodes_that_dial_each_other_simultaneously_connect() {
+    let _shared = shared_run();
     for round in 0..10 {
         let addresses = [1, 2].map(|n| address("shm", &format!("once-{round}-{n}")));
         let nodes = std::thread::scope(|scope| {
@@ -69,8 +69,8 @@ fn both_at_once_many_times() {
             let both = [scope.spawn(start(0)), scope.spawn(start(1))];
             both.map(|node| node.join().unwrap())
         });
-        both_answer(&nodes);
-        // The attempt that was one too many is no reason why a peer is not there, which is there.
+        assert_both_reply(&nodes);
+        // The surplus attempt must not be reported as a failure of a connected peer.
         let mut peers = nodes.iter().flat_map(|node| node.status().peers);
         assert!(peers.all(|peer| peer.linked && peer.last_failure.is_none()), "{round}");
     }
@@ -78,28 +78,30 @@ fn both_at_once_many_times() {
 
 #[test]
 fn a_client_waits_for_its_server() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let listen = address("shm", "late");
     let client = Node::builder(2).peer(1, &listen).start().unwrap();
-    assert!(client.wait_for_peer(1, Duration::from_millis(50)).is_err(), "nobody is there yet");
+    assert!(client.wait_for_peer(1, Duration::from_millis(50)).is_err(), "the server has not started yet");
     let _server = server(1, &listen).start().unwrap();
-    add(&client.wait_for_peer(1, SOON).unwrap());
+    add(&client.wait_for_peer(1, TIMEOUT).unwrap());
 }
 
 #[test]
 fn two_nodes_with_one_id() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in ["shm", "tcp"] {
         let (node, address) = started(1, transport, "twins");
         let (_first, peer) = client(2, &address);
-        // Answered: the link stands at both ends. A half-made one would give way to the twin's.
+        // The reply shows that both ends have the link. A half-made link would give way to the twin's.
         add(&peer);
-        // Another node 2 is refused while the first lives, and both sides can see why.
+        // Another node 2 is refused while the first one lives, and both sides can see the reason.
         let twin = Node::builder(2).peer(1, &address).start().unwrap();
         until("the twin is refused", || refused(&node, "id_taken") >= 1);
-        until("and knows why", || twin.status().failed_dials.iter().any(|(reason, _)| *reason == "id_taken"));
+        until("the twin has recorded the reason", || {
+            twin.status().failed_dials.iter().any(|(reason, _)| *reason == "id_taken")
+        });
         assert!(!twin.peer(1).unwrap().is_up());
-        // A node that has this node's own id, too.
+        // Also a node with the same id as this node.
         let namesake = server(1, &crate::rig::address("shm", "other")).peer(7, &address).start().unwrap();
         until("the namesake is refused", || refused(&node, "same_id") >= 1);
         assert!(!namesake.peer(7).unwrap().is_up());
@@ -113,11 +115,11 @@ struct Numbered {
     number: u64,
 }
 
-/// Messages for inline handlers are taken in by the serving thread, or by callers that wait: whoever it is, they run in the
-/// order in which they arrived.
+/// The serving thread or a waiting caller may process messages for inline handlers. In either case, the handlers run in the order
+/// of arrival.
 #[test]
 fn inline_handlers_run_in_order_while_callers_wait() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let (next, overtaken) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (expected, wrong) = (Arc::clone(&next), Arc::clone(&overtaken));
@@ -132,8 +134,8 @@ fn inline_handlers_run_in_order_while_callers_wait() {
             .peer(1, &node.listening()[0].to_string())
             .start()
             .unwrap();
-        let to_node = other.wait_for_peer(1, SOON).unwrap();
-        let to_other = node.wait_for_peer(2, SOON).unwrap();
+        let to_node = other.wait_for_peer(1, TIMEOUT).unwrap();
+        let to_other = node.wait_for_peer(2, TIMEOUT).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -143,23 +145,24 @@ fn inline_handlers_run_in_order_while_callers_wait() {
                     }
                 });
             }
-            // Whatever fails here must end the callers, too.
-            let sent = (0..20_000).try_for_each(|number| to_node.notify_within(&Numbered { number }, SOON));
+            // A failure here must also end the callers.
+            let sent =
+                (0..20_000).try_for_each(|number| to_node.notify_within(&Numbered { number }, TIMEOUT));
             let watch = Watch::start();
-            while sent.is_ok() && next.load(Ordering::Relaxed) < 20_000 && watch.passed() < SOON {
+            while sent.is_ok() && next.load(Ordering::Relaxed) < 20_000 && watch.passed() < TIMEOUT {
                 std::thread::park_timeout(Duration::from_millis(2));
             }
             done.store(true, Ordering::Relaxed);
             sent.unwrap();
         });
-        assert_eq!(next.load(Ordering::Relaxed), 20_000, "{transport}: all have run");
+        assert_eq!(next.load(Ordering::Relaxed), 20_000, "{transport}: all handlers must run");
         assert_eq!(overtaken.load(Ordering::Relaxed), 0, "{transport}");
     }
 }
 
 #[test]
-fn the_places_of_visitors_are_free_again() {
-    let _beside = beside_others();
+fn the_slots_of_visitors_are_reused() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let node = server(1, &address(transport, "visitors"))
             .max_peers(3)
@@ -167,14 +170,14 @@ fn the_places_of_visitors_are_free_again() {
             .start()
             .unwrap();
         let listening = node.listening()[0].to_string();
-        // Somebody stays, and a peer that the node was told of has its place, though it never comes.
+        // One peer stays, and a configured peer keeps its slot although it never connects.
         let (_stays, peer) = client(2, &listening);
         for visitor in 10..20 {
             let (visitor, to_node) = client(visitor, &listening);
             add(&to_node);
             let id = visitor.id();
             drop((visitor, to_node));
-            until("it has gone", || {
+            until("the visitor has left", || {
                 let status = node.status();
                 status.peers.iter().find(|known| known.node == id).is_none_or(|known| known.info.is_none())
             });
@@ -184,24 +187,24 @@ fn the_places_of_visitors_are_free_again() {
     }
 }
 
-/// Nobody polls, so that its end is noticed before its goodbye is read.
+/// Without an engine no thread polls, so the end of the peer is detected before its goodbye is read.
 #[test]
-fn a_goodbye_counts_that_lies_there_unread_when_the_peer_ends() {
-    let _beside = beside_others();
+fn an_unread_goodbye_counts_when_the_peer_ends() {
+    let _shared = shared_run();
     let node = server(1, &address("shm", "goodbye")).engine(Engine::None).start().unwrap();
     let events = node.events();
     let (leaves, _) = client(2, &node.listening()[0].to_string());
-    event(&events, SOON, |event| matches!(event, Event::PeerUp(_)));
+    event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));
     drop(leaves);
-    let down = event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+    let down = event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
     assert!(matches!(down, Event::PeerDown { cause: DownCause::Goodbye, .. }), "{down:?}");
 }
 
 #[test]
-fn of_a_hundred_visitors_nothing_is_left() {
-    let _beside = beside_others();
+fn a_hundred_visitors_leave_no_state() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
-        // Each finds a place, though there are few.
+        // Each visitor gets a slot, although there are few.
         let node = server(1, &address(transport, "hundred")).max_peers(6).start().unwrap();
         let listening = node.listening()[0].to_string();
         let (_stays, peer) = client(2, &listening);
@@ -217,17 +220,17 @@ fn of_a_hundred_visitors_nothing_is_left() {
         let held = node.peer(3).unwrap();
         visit(3);
         (10..110).for_each(visit);
-        until("those are left who stay, or are held", || are_left(&[2, 3]));
+        until("only peers that stay or are held are left", || are_left(&[2, 3]));
         drop(held);
         visit(4);
-        until("nobody is held", || are_left(&[2]));
+        until("the released peers are removed", || are_left(&[2]));
         add(&peer);
     }
 }
 
 #[test]
-fn a_peer_that_is_not_there_has_a_reason() {
-    let _beside = beside_others();
+fn the_error_for_a_missing_peer_has_a_reason() {
+    let _shared = shared_run();
     for (transport, unused) in [("shm", address("shm", "unused")), ("tcp", free_address())] {
         let node = Node::builder(2).peer(1, &unused).start().unwrap();
         until("the first attempt has failed", || {

@@ -1,4 +1,4 @@
-//! Shared memory and a process of another user: neither end makes a link with it.
+//! Shared memory and a process of another user: neither end establishes a link with it.
 
 use std::io::IoSlice;
 use std::os::fd::AsRawFd;
@@ -15,13 +15,13 @@ use pronto_fabric_shm::{Listener, SetupError};
 use pronto_wire::Greeting;
 use pronto_wire::greeting::MAX_GREETING;
 
-use crate::child::{Child, command, say};
-use crate::rig::{add, address, beside_others, client, refused, started, until};
+use crate::child::{Child, command, report};
+use crate::rig::{add, address, client, refused, shared_run, started, until};
 
-/// A user that owns nothing here (`nobody`).
+/// A user without files or processes here (`nobody`).
 const STRANGER: u32 = 65_534;
 
-/// Whether this process may become another user. Says so if not.
+/// Returns whether this process may become another user, and prints a note if not.
 fn may_change_user() -> bool {
     let may = geteuid().is_root();
     if !may {
@@ -37,73 +37,77 @@ fn become_stranger() {
 }
 
 #[test]
-fn a_node_does_not_dial_a_name_that_another_user_has_taken() {
-    let _beside = beside_others();
+fn a_node_does_not_dial_a_socket_of_another_user() {
+    let _shared = shared_run();
     if !may_change_user() {
         return;
     }
     let address = address("shm", "squatted");
     let squatter = Child::start("squat", &[address.strip_prefix("shm:").unwrap()]);
-    squatter.hears("listening");
+    squatter.expect_line("listening");
     let node = Node::builder(2).wait(WaitPolicy::Block).peer(1, &address).start().unwrap();
-    let heard = squatter.hears("heard ");
-    assert_eq!(heard, "Closed", "the dialler has greeted a process of another user");
-    let dials = |node: &Node| node.status().failed_dials.iter().any(|(reason, _)| *reason == "not_permitted");
-    until("the reason is counted", || dials(&node));
+    let received = squatter.expect_line("received ");
+    assert_eq!(received, "Closed", "the dialler has greeted a process of another user");
+    let has_reason =
+        |node: &Node| node.status().failed_dials.iter().any(|(reason, _)| *reason == "not_permitted");
+    until("the reason is counted", || has_reason(&node));
     let why = node.status().peers[0].last_failure.clone().unwrap_or_default();
-    assert!(why.contains(&format!("user {STRANGER}")), "the error does not say whose socket it is: {why}");
+    assert!(
+        why.contains(&format!("user {STRANGER}")),
+        "the error does not name the owner of the socket: {why}"
+    );
     assert!(node.status().peers.iter().all(|peer| !peer.linked));
 }
 
-/// Listens at a name as another user, and reports what its first visitor says.
-pub(crate) fn squats(name: &str) {
+/// Runs the child that listens at a name as another user, and reports what its first visitor sends.
+pub(crate) fn squat(name: &str) {
     become_stranger();
     let listener = Listener::bind(Path::new(name)).unwrap();
-    say("listening");
+    report("listening");
     let mut visitor = listener.accept().unwrap();
     match visitor.receive(MAX_GREETING) {
-        Ok(greeting) => say(&format!("heard a greeting of {} bytes", greeting.len())),
-        Err(SetupError::Closed) => say("heard Closed"),
-        Err(error) => say(&format!("heard {error}")),
+        Ok(greeting) => report(&format!("received a greeting of {} bytes", greeting.len())),
+        Err(SetupError::Closed) => report("received Closed"),
+        Err(error) => report(&format!("received {error}")),
     }
     while !command().is_empty() {}
 }
 
 #[test]
 fn a_node_refuses_a_visitor_of_another_user() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     if !may_change_user() {
         return;
     }
     let (node, address) = started(1, "shm", "visited");
     let (_good, peer) = client(2, &address);
     let visitor = Child::start("visit", &[address.strip_prefix("shm:@").unwrap()]);
-    assert_eq!(visitor.hears("answer "), "Err(Refused(NotPermitted))");
+    assert_eq!(visitor.expect_line("reply "), "Err(Refused(NotPermitted))");
     until("the reason is counted", || refused(&node, "not_permitted") == 1);
     assert!(node.status().peers.iter().all(|known| known.node != NodeId(9)));
     add(&peer);
 }
 
-/// Greets a node as another user, by hand, as a process that may make a link does. Reports the answer.
-pub(crate) fn visits(name: &str) {
+/// Runs the child that greets a node as another user, with the packets of a real handshake. Reports the reply.
+pub(crate) fn visit(name: &str) {
     become_stranger();
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
     let me = Identity { node: NodeId(9), epoch: Epoch(5), name: String::new(), types: Vec::new() };
     let greeting = greet(&me, &Limits::default(), NodeId(1), None).encode();
     for packet in [&u32::try_from(greeting.len()).unwrap().to_le_bytes()[..], &greeting] {
-        // The node may have refused this process before it has said anything.
+        // The node may have refused this process before it has sent anything.
         let flags = MsgFlags::MSG_NOSIGNAL;
         let _refused = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(packet)], &[], flags, None);
     }
-    let mut answer = vec![0; 1 << 16];
-    let mut receive = || match recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()) {
-        // The node has left packets unread. That is reported once, and its answer lies behind it.
-        Err(Errno::ECONNRESET) => recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()),
+    let mut reply = vec![0; 1 << 16];
+    let mut receive = || match recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()) {
+        // The node has left packets unread. The socket reports this once, before the node's reply.
+        Err(Errno::ECONNRESET) => recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()),
         received => received,
     };
     assert_eq!(receive(), Ok(4));
     let len = receive().unwrap();
-    say(&format!("answer {:?}", Greeting::decode(&answer[..len]).map(|greeting| greeting.node)));
+    report(&format!("reply {:?}", Greeting::decode(&reply[..len]).map(|greeting| greeting.node)));
     while !command().is_empty() {}
 }

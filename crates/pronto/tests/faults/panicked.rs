@@ -1,4 +1,4 @@
-//! A thread panics in code that runs within an engine's turn: the session ends on both sides, and both link again.
+//! A thread panics in code that runs within an engine turn: the session ends on both sides, and both sides reconnect.
 
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
@@ -16,24 +16,25 @@ use tracing::{Metadata, Subscriber};
 
 use crate::handlers::quiet;
 use crate::rig::{
-    SOON, Sum, TRANSPORTS, add, address, alone, assert_all_back, client, counter, lasts, server, until,
+    Sum, TIMEOUT, TRANSPORTS, add, address, assert_all_released, client, counter, exclusive_run, pause,
+    server, until,
 };
 
-/// Whether it panics to report to a subscriber that [`SERVER`] has lost [`LEAVES`].
+/// Whether the subscriber panics at the report that [`SERVER`] has lost [`LEAVES`].
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Whether another thread than the serving one was to report it.
+/// Whether another thread than the serving thread made the report.
 static MISSED: AtomicBool = AtomicBool::new(false);
-/// Peers that leave, at most, until the serving thread itself takes a farewell in.
+/// Maximum number of peers that leave until the serving thread itself processes a goodbye.
 const ATTEMPTS: u32 = 100;
 
 const SERVER: u16 = 1;
 const LEAVES: u16 = 2;
 
-/// A subscriber with a defect. Other events are none of its business: they come from the serving threads of all nodes of this
-/// process, also outside of a turn, where a panic ends the process.
+/// A subscriber that panics at one event. It ignores all others: they come from the serving threads of all nodes of this process, also
+/// outside of a turn, where a panic ends the process.
 struct Fragile;
 
-/// Which node reports an event of a peer, and which event.
+/// The reporting node, and the event.
 #[derive(Default)]
 struct Reported {
     node: String,
@@ -51,7 +52,7 @@ impl Visit for Reported {
 }
 
 impl Reported {
-    fn is_meant(&self) -> bool {
+    fn is_expected(&self) -> bool {
         self.node == format!("{}", NodeId(SERVER))
             && self.event.starts_with("PeerDown")
             && self.event.contains(&format!("{:?}", NodeId(LEAVES)))
@@ -85,7 +86,7 @@ impl Subscriber for Fragile {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut reported = Reported::default();
         event.record(&mut reported);
-        if !reported.is_meant() || !ARMED.swap(false, Ordering::Relaxed) {
+        if !reported.is_expected() || !ARMED.swap(false, Ordering::Relaxed) {
             return;
         }
         if std::thread::current().name() == Some("pronto-serve") {
@@ -99,17 +100,17 @@ impl Subscriber for Fragile {
     fn exit(&self, _: &Id) {}
 }
 
-/// A peer links and leaves, until the serving thread has panicked in the turn that took its farewell in. Returns a handle that keeps
-/// the peer's counters, or none if another thread held the engine then.
-fn panics_when_a_peer_leaves(node: &Node, listening: &str) -> Option<Peer> {
+/// Connects a peer that leaves, and lets the serving thread panic in the turn that processes its goodbye. Returns a handle that keeps the
+/// peer's counters, or `None` if another thread processed the goodbye.
+fn panic_when_a_peer_leaves(node: &Node, listening: &str) -> Option<Peer> {
     let (leaves, peer) = client(LEAVES, listening);
     add(&peer);
-    node.wait_for_peer(LEAVES, SOON).unwrap();
+    node.wait_for_peer(LEAVES, TIMEOUT).unwrap();
     let held = node.peer(LEAVES).unwrap();
     ARMED.store(true, Ordering::Relaxed);
     quiet(|| {
         drop((peer, leaves));
-        until("the farewell is reported, and a panic recovered from", || {
+        until("the goodbye is reported, and the node has recovered from the panic", || {
             MISSED.load(Ordering::Relaxed) || counter(node, LEAVES, "failures") == 1
         });
     });
@@ -118,21 +119,21 @@ fn panics_when_a_peer_leaves(node: &Node, listening: &str) -> Option<Peer> {
 }
 
 #[test]
-fn a_panic_of_the_serving_thread_in_a_turn_ends_that_session_alone() {
-    let _alone = alone();
+fn a_panic_of_the_serving_thread_in_a_turn_ends_only_that_session() {
+    let _exclusive = exclusive_run();
     Fragile::install();
     for transport in TRANSPORTS {
         let node = server(SERVER, &address(transport, "panic-serve")).start().unwrap();
         let listening = node.listening()[0].to_string();
         let (_other, to_node) = client(3, &listening);
-        let panicked = (0..ATTEMPTS).find_map(|_| panics_when_a_peer_leaves(&node, &listening));
-        let held = panicked.expect("the serving thread takes in a farewell");
+        let panicked = (0..ATTEMPTS).find_map(|_| panic_when_a_peer_leaves(&node, &listening));
+        let held = panicked.expect("the serving thread processes a goodbye");
         add(&to_node);
-        assert_eq!(counter(&node, 3, "links_lost"), 0, "{transport}: the other peer is not disturbed");
+        assert_eq!(counter(&node, 3, "links_lost"), 0, "{transport}: the other peer must not be affected");
         let (again, peer) = client(LEAVES, &listening);
         (0..50).for_each(|_| add(&peer));
         assert_eq!(counter(&node, LEAVES, "failures"), 1);
-        assert_all_back(&again, &peer);
+        assert_all_released(&again, &peer);
         drop(held);
     }
 }
@@ -140,7 +141,7 @@ fn a_panic_of_the_serving_thread_in_a_turn_ends_that_session_alone() {
 /// Whether the next attempt to decode [`Words`] panics.
 static DECODING: AtomicBool = AtomicBool::new(false);
 
-/// A payload that does not fit a line, and whose decoder has a defect.
+/// A payload that is too long for an inline message, with a decoder that panics.
 #[derive(Clone, Copy, Debug)]
 struct Words([u64; 12]);
 
@@ -183,11 +184,11 @@ struct Hangs {
     number: u64,
 }
 
-/// A short reply is decoded where it lies, by the caller's thread, which holds the engine then.
+/// A short reply is decoded in place by the caller's thread, which holds the engine at that time.
 #[test]
-fn a_panic_of_a_caller_in_a_turn_ends_that_session_alone() {
-    let _alone = alone();
-    // Elsewhere no reply is decoded before it was copied out of the engine.
+fn a_panic_of_a_caller_in_a_turn_ends_only_that_session() {
+    let _exclusive = exclusive_run();
+    // Other transports copy a reply out of the engine before it is decoded.
     let transport = "shm";
     let (release, released) = mpsc::channel::<()>();
     let released = Mutex::new(released);
@@ -202,19 +203,19 @@ fn a_panic_of_a_caller_in_a_turn_ends_that_session_alone() {
     let listening = node.listening()[0].to_string();
     let (_other, to_node) = client(3, &listening);
     let caller = Node::builder(2).wait(WaitPolicy::Block).peer(1, &listening).start().unwrap();
-    let peer = caller.wait_for_peer(1, SOON).unwrap();
+    let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
     let open = peer.start(&Hangs { number: 1 }).unwrap();
     quiet(|| {
         until("the caller has panicked in a turn", || {
             let pending = peer.start(&Find { number: 7 }).unwrap();
-            // The reply arrives, and nobody takes it in: its caller finds it with the first look.
-            lasts(Duration::from_millis(2));
+            // The reply arrives without being processed, so that its caller finds it with the first poll.
+            pause(Duration::from_millis(2));
             DECODING.store(true, Ordering::Relaxed);
             let called = || pending.wait();
-            assert!(catch_unwind(AssertUnwindSafe(called)).is_err(), "{transport}: it was to panic");
+            assert!(catch_unwind(AssertUnwindSafe(called)).is_err(), "{transport}: the decoder must panic");
             DECODING.store(false, Ordering::Relaxed);
-            // Where the reply was decoded without the engine, its session goes on.
-            peer.call_within(&Find { number: 8 }, SOON).is_err() || counter(&caller, 1, "failures") == 1
+            // If the reply was decoded outside of the engine, its session continues.
+            peer.call_within(&Find { number: 8 }, TIMEOUT).is_err() || counter(&caller, 1, "failures") == 1
         });
     });
     let ended = open.wait();
@@ -222,17 +223,17 @@ fn a_panic_of_a_caller_in_a_turn_ends_that_session_alone() {
         matches!(ended, Err(CallError::PeerDown { executed: Executed::Maybe })),
         "{transport}: {ended:?}"
     );
-    until("the session is recovered, and its peer has seen the link closed", || {
+    until("the session has recovered, and the peer has lost the link", || {
         counter(&caller, 1, "failures") == 1 && counter(&node, 2, "links_lost") >= 1
     });
     drop(release);
-    let peer = caller.wait_for_peer(1, SOON).unwrap();
+    let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
     for number in 0..50 {
-        let found = peer.call_within(&Find { number }, SOON).unwrap();
+        let found = peer.call_within(&Find { number }, TIMEOUT).unwrap();
         assert_eq!(found.words.0, [number; 12]);
     }
     add(&to_node);
-    assert_eq!(counter(&node, 3, "links_lost"), 0, "{transport}: the other peer is not disturbed");
+    assert_eq!(counter(&node, 3, "links_lost"), 0, "{transport}: the other peer must not be affected");
     assert_eq!(counter(&caller, 1, "failures"), 1);
-    assert_all_back(&caller, &peer);
+    assert_all_released(&caller, &peer);
 }

@@ -1,4 +1,4 @@
-//! A peer without a session of its own: it greets as a node does, and then says whatever the test wants.
+//! A peer without a session: it greets as a node does, and then sends whatever the test requests.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader
 
 use crate::rig::{Add, until};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An attempt whose greeting was accepted, and nothing more.
+/// A connection attempt whose greeting was accepted, and nothing more.
 pub(crate) struct HalfMade {
     agreement: Agreement,
     handshake: Handshake,
@@ -33,30 +33,30 @@ enum Handshake {
 
 impl HalfMade {
     /// Greets `target` at an address as node `id`.
-    pub(crate) fn greets(id: u16, target: u16, address: &str) -> Result<Self, GreetingFault> {
+    pub(crate) fn greet(id: u16, target: u16, address: &str) -> Result<Self, GreetingFault> {
         let (name, layout) = Add::type_key();
         let adds = TypeEntry { name, layout, service: ServiceId(0), type_id: TypeId(0) };
         let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: vec![adds] };
         let limits = Limits::default();
         let blob = greet(&me, &limits, NodeId(target), None).encode();
-        let (answer, handshake) = match address.parse().unwrap() {
+        let (reply, handshake) = match address.parse().unwrap() {
             Address::Shm(path) => {
-                let mut handshake = shm::Handshake::dial(&path, PATIENCE).unwrap();
+                let mut handshake = shm::Handshake::dial(&path, TIMEOUT).unwrap();
                 handshake.send(&blob).unwrap();
                 (handshake.receive(MAX_GREETING).unwrap(), Handshake::Shm(handshake))
             }
             Address::Tcp(socket) => {
-                let mut handshake = tcp::Handshake::dial(socket, PATIENCE, tcp::Options::default()).unwrap();
+                let mut handshake = tcp::Handshake::dial(socket, TIMEOUT, tcp::Options::default()).unwrap();
                 handshake.send(&blob).unwrap();
                 (handshake.receive(MAX_GREETING).unwrap(), Handshake::Tcp(handshake))
             }
         };
-        let theirs = Greeting::decode(&answer)?;
+        let theirs = Greeting::decode(&reply)?;
         let session = theirs.session.unwrap();
         Ok(Self { agreement: agree(&me, &limits, theirs, session, None).unwrap(), handshake })
     }
 
-    /// The rest of the attempt; none if the other side has ended it.
+    /// Completes the attempt; `None` if the other side has ended it.
     pub(crate) fn finish(self) -> Option<Raw> {
         let Self { agreement, handshake } = self;
         let limits = Class::ALL.map(|class| agreement.connection(class));
@@ -75,20 +75,20 @@ impl HalfMade {
     }
 }
 
-/// The peer, and how far it counts by itself.
+/// The peer, and the counts that it keeps itself.
 pub(crate) struct Raw {
     pub(crate) pairs: [AnyQueuePair; 2],
     pub(crate) agreement: Agreement,
     rings: [Arc<SendRing>; 2],
-    /// Messages received on each connection; what a correct peer acknowledges.
+    /// Messages received on each connection, which a correct peer acknowledges.
     pub(crate) received: [u16; 2],
     lifeline: Option<shm::Lifeline>,
 }
 
 impl Raw {
     /// Greets node 1 at an address as node `id`.
-    pub(crate) fn greets(id: u16, address: &str) -> Self {
-        HalfMade::greets(id, 1, address).unwrap().finish().unwrap()
+    pub(crate) fn greet(id: u16, address: &str) -> Self {
+        HalfMade::greet(id, 1, address).unwrap().finish().unwrap()
     }
 
     fn new(mut pairs: [AnyQueuePair; 2], agreement: Agreement, lifeline: Option<shm::Lifeline>) -> Self {
@@ -102,22 +102,22 @@ impl Raw {
         Self { pairs, agreement, rings, received: [0; 2], lifeline }
     }
 
-    /// The node's number for a type.
+    /// Returns the node's number for a type.
     pub(crate) fn number<M: Message>(&self) -> TypeId {
         let key: (NameHash, LayoutHash) = M::type_key();
-        let same = |entry: &&TypeEntry| (entry.name, entry.layout) == key;
-        self.agreement.types.iter().find(same).unwrap().type_id
+        let matches = |entry: &&TypeEntry| (entry.name, entry.layout) == key;
+        self.agreement.types.iter().find(matches).unwrap().type_id
     }
 
-    /// A request of type `M` in a slot.
+    /// Returns a request of type `M` in a slot.
     pub(crate) fn request<M: Message>(&self, slot: u16, generation: u32) -> Kind {
         let call = CallId { slot, generation };
         let (type_id, service) = (self.number::<M>(), ServiceId(0));
         Kind::Request { call, type_id, service, resent: false, deadline_us: 0 }
     }
 
-    /// Sends a message, acknowledging what was received.
-    pub(crate) fn say(&mut self, class: Class, kind: Kind, payload: &[u8]) -> Result<(), PostError> {
+    /// Sends a message that acknowledges the received messages.
+    pub(crate) fn post(&mut self, class: Class, kind: Kind, payload: &[u8]) -> Result<(), PostError> {
         let acks = Acks { received: self.received[class.index()], returned: 0 };
         self.send(class, &Header { kind, acks }.emit(), payload)
     }
@@ -135,14 +135,14 @@ impl Raw {
             let work = Operation::Send { header, payload: Gather::Ring(frame.extent()) };
             let signal = Signal::Signalled(WrId { slot: 0, generation: 1 });
             pair.post(SendWork { signal, operation: work })?;
-            // Its memory is this process's until the end of the test.
+            // The memory stays in use until the end of the test.
             core::mem::forget(frame);
         }
         Ok(pair.ring_doorbell(DoorbellEvent::Solicited)?)
     }
 
-    /// The next message on a connection, if there is one now.
-    pub(crate) fn look(&mut self, class: Class) -> Result<Option<(Header, Vec<u8>)>, FabricError> {
+    /// Returns the next message on a connection, if one has arrived.
+    pub(crate) fn poll(&mut self, class: Class) -> Result<Option<(Header, Vec<u8>)>, FabricError> {
         while self.pairs[class.index()].poll_send().is_some() {}
         let Some(message) = poll_by_value(&mut self.pairs[class.index()])? else { return Ok(None) };
         self.received[class.index()] = self.received[class.index()].wrapping_add(1);
@@ -151,43 +151,45 @@ impl Raw {
         Ok(Some((Header::check(&message.header, bytes.len()).unwrap(), bytes)))
     }
 
-    /// Waits for the next message on a connection that is no mere upkeep.
-    pub(crate) fn hear(&mut self, class: Class) -> (Header, Vec<u8>) {
-        let mut heard = None;
+    /// Waits for the next message on a connection, other than credits and heartbeats.
+    pub(crate) fn receive(&mut self, class: Class) -> (Header, Vec<u8>) {
+        let mut received = None;
         until("a message", || {
-            heard = self.look(class).unwrap();
-            heard.as_ref().is_some_and(|(header, _)| !matches!(header.kind, Kind::Credit | Kind::Heartbeat))
+            received = self.poll(class).unwrap();
+            received
+                .as_ref()
+                .is_some_and(|(header, _)| !matches!(header.kind, Kind::Credit | Kind::Heartbeat))
         });
-        heard.unwrap()
+        received.unwrap()
     }
 
-    /// Calls as any other peer can.
-    pub(crate) fn proves_itself(&mut self) {
+    /// Makes a call, and asserts that it succeeds.
+    pub(crate) fn assert_works(&mut self) {
         let request = self.request::<Add>(0, 1);
-        self.say(Class::Control, request, &sum_of(&[1, 2])).unwrap();
-        let (header, payload) = self.hear(Class::Control);
+        self.post(Class::Control, request, &sum_of(&[1, 2])).unwrap();
+        let (header, payload) = self.receive(Class::Control);
         assert_eq!(header.kind, Kind::Reply { call: CallId { slot: 0, generation: 1 } });
         assert_eq!(payload, 3_u64.to_le_bytes());
     }
 
-    /// Waits until the node has closed its end of the connection that a link over shared memory began with.
-    pub(crate) fn is_left(&self) {
+    /// Waits until the node has closed its end of the connection over which a shared-memory link was established.
+    pub(crate) fn wait_until_closed(&self) {
         let lifeline = self.lifeline.as_ref().expect("a link over shared memory");
         until("the other end is closed", || lifeline.is_cut().unwrap());
     }
 
-    /// Waits until the node has thrown this peer out.
-    pub(crate) fn is_thrown_out(&mut self) {
-        until("the link ends", || Class::ALL.into_iter().any(|class| self.look(class).is_err()));
+    /// Waits until the node has ended the link to this peer.
+    pub(crate) fn wait_until_dropped(&mut self) {
+        until("the link ends", || Class::ALL.into_iter().any(|class| self.poll(class).is_err()));
     }
 }
 
-/// A sum to ask for, encoded.
+/// Returns an encoded [`Add`] request.
 pub(crate) fn sum_of(values: &[u64]) -> Vec<u8> {
     encoded_in(4096, &Add { values: values.to_vec() })
 }
 
-/// A message, encoded in at most so many bytes.
+/// Encodes a message in at most `room` bytes.
 pub(crate) fn encoded_in(room: usize, value: &impl Payload) -> Vec<u8> {
     let mut bytes = vec![0; room];
     let len = pronto::rpc::encode_message(value, &mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! What all stories share: messages, nodes, and waits that are bounded.
+//! Messages, nodes and bounded waits, shared by all scenarios.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -22,14 +22,14 @@ pub(crate) struct Add {
     pub(crate) values: Vec<u64>,
 }
 
-/// Says how often work of this key was executed, this time included.
+/// A request whose reply is the number of executions with this key, including this one.
 #[derive(Message, Debug)]
 #[message(name = "faults.work", reply = Sum)]
 pub(crate) struct Work {
     pub(crate) key: u64,
 }
 
-/// A long message for a handler that runs where the message is taken in, and reports its number.
+/// A long message for an inline handler, which reports its number.
 #[derive(Message, Debug)]
 #[message(name = "faults.mark", reply = Sum)]
 pub(crate) struct Mark {
@@ -57,23 +57,23 @@ pub(crate) struct Fetch {
     pub(crate) len: u32,
 }
 
-/// Longest time that anything here takes.
-pub(crate) const SOON: Duration = Duration::from_secs(15);
+/// Time limit of every wait.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
 
 static QUIET: RwLock<()> = RwLock::new(());
 
-/// Held by a story that others may run beside.
-pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+/// Returns the guard of a scenario that may run concurrently with others.
+pub(crate) fn shared_run() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by a story that measures time.
-pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+/// Returns the guard of a scenario that measures time, and therefore runs alone.
+pub(crate) fn exclusive_run() -> RwLockWriteGuard<'static, ()> {
     QUIET.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An address to listen at, of its own for each `name`.
+/// Returns an address to listen at, a different one for each `name`.
 pub(crate) fn address(transport: &str, name: &str) -> String {
     match transport {
         "shm" => format!("shm:@pronto-faults-{name}-{}", std::process::id()),
@@ -81,18 +81,18 @@ pub(crate) fn address(transport: &str, name: &str) -> String {
     }
 }
 
-/// A TCP address at which nobody listens, nor will: others, also in other processes, listen at and dial from 127.0.0.1, where a port
-/// that was free a moment ago may be taken by the next who asks for any.
+/// Returns a TCP address at which no node listens, now or later. Other tests and processes use ports of 127.0.0.1, where the system may
+/// assign a port that was free a moment ago.
 pub(crate) fn free_address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
-    // SYNC: a number for each; orders nothing.
+    // SYNC: yields distinct numbers; orders nothing.
     let own = NEXT.fetch_add(1, Ordering::Relaxed);
     let free = TcpListener::bind((Ipv4Addr::new(127, own, high, low), 0)).unwrap();
     format!("tcp:{}", free.local_addr().unwrap())
 }
 
-/// A node that adds, works and serves pages.
+/// Returns the builder of a node that handles [`Add`], [`Work`] and [`Fetch`].
 pub(crate) fn server(id: u16, listen: &str) -> pronto::Builder {
     let executed: Mutex<HashMap<u64, u64>> = Mutex::default();
     Node::builder(id)
@@ -108,52 +108,52 @@ pub(crate) fn server(id: u16, listen: &str) -> pronto::Builder {
         })
 }
 
-/// A server that has started, and where it listens.
+/// Starts a server; returns it and its address.
 pub(crate) fn started(id: u16, transport: &str, name: &str) -> (Node, String) {
     let node = server(id, &address(transport, name)).start().unwrap();
     let address = node.listening()[0].to_string();
     (node, address)
 }
 
-/// A node that calls node 1, and node 1 as its peer.
+/// Starts a node that calls node 1; returns it and its handle of node 1.
 pub(crate) fn client(id: u16, address: &str) -> (Node, Peer) {
     let node = Node::builder(id).wait(WaitPolicy::Block).peer(1, address).start().unwrap();
-    let peer = node.wait_for_peer(1, SOON).unwrap();
+    let peer = node.wait_for_peer(1, TIMEOUT).unwrap();
     (node, peer)
 }
 
-/// One call that must be answered.
+/// Makes one call that must succeed.
 pub(crate) fn add(peer: &Peer) {
     assert_eq!(peer.call(&Add { values: vec![1, 2] }).unwrap().total, 3);
 }
 
-/// A counter of a node's session with a peer.
+/// Returns a counter of a node's session with a peer.
 pub(crate) fn counter(node: &Node, peer: u16, name: &str) -> u64 {
     let status = node.status();
     let peer = status.peers.iter().find(|known| known.node == NodeId(peer)).unwrap();
     peer.counters.iter().find(|(counter, _)| *counter == name).unwrap().1
 }
 
-/// How many connections a node has refused for a reason.
+/// Returns the number of connections that a node has refused for a reason.
 pub(crate) fn refused(node: &Node, reason: &str) -> u64 {
     let status = node.status();
     status.refused.iter().find(|(name, _)| *name == reason).map_or(0, |(_, count)| *count)
 }
 
-/// Nothing of this node's calls to a peer is left over.
-pub(crate) fn assert_all_back(node: &Node, peer: &Peer) {
-    until("all buffers and call slots are back", || {
+/// Asserts that all buffers and call slots of this node are released.
+pub(crate) fn assert_all_released(node: &Node, peer: &Peer) {
+    until("all buffers and call slots are released", || {
         let _progress = peer.call(&Add { values: vec![] });
         node.status().peers.iter().all(|known| known.open_calls == 0 && known.work_in_flight == 0)
     });
 }
 
-/// Time since this was made.
+/// A stopwatch.
 pub(crate) struct Watch(Instant);
 
 impl Watch {
     pub(crate) fn start() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "these tests are about time that really passes")]
+        #[expect(clippy::disallowed_methods, reason = "these tests measure real time")]
         let now = Instant::now();
         Self(now)
     }
@@ -163,24 +163,24 @@ impl Watch {
     }
 }
 
-/// Lets time pass: the fault lasts this long.
-pub(crate) fn lasts(span: Duration) {
+/// Waits for `span`, for example while a fault lasts.
+pub(crate) fn pause(span: Duration) {
     let watch = Watch::start();
     while let Some(left) = span.checked_sub(watch.passed()) {
         std::thread::park_timeout(left);
     }
 }
 
-/// Waits until something is so, and fails if that takes too long.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+/// Waits until `is_so` returns true, and fails after [`TIMEOUT`]. `condition` describes it.
+pub(crate) fn until(condition: &str, mut is_so: impl FnMut() -> bool) {
     let watch = Watch::start();
-    while !so() {
-        assert!(watch.passed() < SOON, "not in time: {what}");
+    while !is_so() {
+        assert!(watch.passed() < TIMEOUT, "timed out: {condition}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
-/// The next event that fits, within the time given; what comes before it does not matter.
+/// Waits for the next event for which `fits` returns true, within `limit`. Earlier events are ignored.
 pub(crate) fn event(events: &Events, limit: Duration, fits: impl Fn(&Event) -> bool) -> Event {
     let watch = Watch::start();
     let mut seen = Vec::new();
@@ -190,10 +190,10 @@ pub(crate) fn event(events: &Events, limit: Duration, fits: impl Fn(&Event) -> b
             other => seen.extend(other),
         }
     }
-    panic!("not within {limit:?}; seen {seen:?}")
+    panic!("no matching event within {limit:?}; received {seen:?}")
 }
 
-/// Everything that happened until now.
+/// Returns all events so far.
 pub(crate) fn all(events: &Events) -> Vec<Event> {
     core::iter::from_fn(|| events.try_next())
         .map(|event| event.expect("few events happen in a test"))

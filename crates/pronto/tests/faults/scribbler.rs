@@ -1,5 +1,5 @@
-//! Shared memory with a peer that means harm: it scribbles over its segments, floods with wake-ups, and shows memory that
-//! it could take away. It runs in a process of its own, as an attacker would.
+//! Shared memory with a malicious peer: it overwrites its segments, floods the node with wake-ups, and offers memory that it could
+//! take away. It runs in a child process, as an attacker would.
 
 use std::fs::{File, OpenOptions};
 use std::io::IoSlice;
@@ -16,30 +16,30 @@ use pronto_core::fabric::{FabricError, PeerFault, QueuePair};
 use pronto_core::session::{Identity, Limits, agree, greet};
 use pronto_wire::{Greeting, Kind};
 
-use crate::child::{Child, command, say};
+use crate::child::{Child, command, report};
 use crate::raw::Raw;
-use crate::rig::{SOON, add, beside_others, client, counter, event, refused, started, until};
+use crate::rig::{TIMEOUT, add, client, counter, event, refused, shared_run, started, until};
 
-/// What the peer does with its memory, and whether that alone must give it away.
-const MISCHIEF: [&str; 4] = ["ones", "noise", "rewrite", "flood"];
+/// Attacks of the peer.
+const ATTACKS: [&str; 4] = ["ones", "noise", "rewrite", "flood"];
 
 #[test]
-fn mischief_in_shared_memory_hurts_nobody_else() {
-    let _beside = beside_others();
-    for mischief in MISCHIEF {
-        let (node, address) = started(1, "shm", &format!("scribble-{mischief}"));
+fn attacks_in_shared_memory_affect_no_other_peer() {
+    let _shared = shared_run();
+    for attack_name in ATTACKS {
+        let (node, address) = started(1, "shm", &format!("scribble-{attack_name}"));
         let (good, peer) = client(2, &address);
         let events = node.events();
-        let mut attacker = Child::start("scribble", &[&address, mischief]);
-        event(&events, SOON, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
-        attacker.hears("ready");
-        attacker.tell("go");
-        let done = attacker.hears("did ");
-        assert_ne!(done, "0", "{mischief}: nothing was done");
-        let down = event(&events, SOON, |event| matches!(event, Event::PeerDown { .. }));
+        let mut attacker = Child::start("scribble", &[&address, attack_name]);
+        event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
+        attacker.expect_line("ready");
+        attacker.send_command("go");
+        let done = attacker.expect_line("did ");
+        assert_ne!(done, "0", "{attack_name}: the attack did nothing");
+        let down = event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
         let Event::PeerDown { peer: NodeId(9), cause, .. } = down else { panic!("{down:?}") };
-        assert!(matches!(cause, DownCause::Corrupt(FabricError::Peer(_))), "{mischief}: {cause:?}");
-        if mischief == "flood" {
+        assert!(matches!(cause, DownCause::Corrupt(FabricError::Peer(_))), "{attack_name}: {cause:?}");
+        if attack_name == "flood" {
             assert!(matches!(cause, DownCause::Corrupt(FabricError::Peer(PeerFault::WakeFlood(_)))));
         }
         assert_eq!(counter(&node, 9, "corrupt_peers"), 1);
@@ -48,14 +48,14 @@ fn mischief_in_shared_memory_hurts_nobody_else() {
     }
 }
 
-/// What the attacker's process does.
-pub(crate) fn scribbles(arguments: &[&str]) {
-    let [address, mischief] = arguments else { panic!("{arguments:?}") };
-    let mut raw = Raw::greets(9, address);
-    raw.say(Class::Control, Kind::Heartbeat, &[]).unwrap();
-    say("ready");
+/// Runs the attacker's process.
+pub(crate) fn attack(arguments: &[&str]) {
+    let [address, attack_name] = arguments else { panic!("{arguments:?}") };
+    let mut raw = Raw::greet(9, address);
+    raw.post(Class::Control, Kind::Heartbeat, &[]).unwrap();
+    report("ready");
     command();
-    let done = match *mischief {
+    let done = match *attack_name {
         "flood" => flood(&raw),
         "ones" => scribble(|_| 0xff),
         "noise" => {
@@ -65,15 +65,15 @@ pub(crate) fn scribbles(arguments: &[&str]) {
                 state.to_be_bytes()[0]
             })
         }
-        // Only the line that is already read: as if it had been sent with another lap.
+        // Changes message slots that were already read, as if they had been written in another lap.
         "rewrite" => scribble(|old| old.wrapping_add(1)),
-        other => panic!("unknown mischief {other}"),
+        other => panic!("unknown attack_name {other}"),
     };
-    say(&format!("did {done}"));
+    report(&format!("did {done}"));
     while !command().is_empty() {}
 }
 
-/// Writes over every memory file that this process has mapped for writing. Returns how many bytes.
+/// Overwrites every memory file that this process has mapped for writing. Returns the number of bytes.
 fn scribble(mut new: impl FnMut(u8) -> u8) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
@@ -81,7 +81,7 @@ fn scribble(mut new: impl FnMut(u8) -> u8) -> usize {
     for line in maps.lines().filter(|line| line.contains("rw-s") && line.contains("memfd:")) {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
         let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).unwrap());
-        // The control words, tables and lines lie at the beginning; send memory is much longer.
+        // The control words, tables and message slots lie at the beginning; send memory is much longer.
         let mut bytes = vec![0; usize::try_from(end - start).unwrap().min(1 << 20)];
         memory.read_exact_at(&mut bytes, start).unwrap();
         bytes.iter_mut().for_each(|byte| *byte = new(*byte));
@@ -91,7 +91,7 @@ fn scribble(mut new: impl FnMut(u8) -> u8) -> usize {
     written
 }
 
-/// Wakes the node over and over, with nothing to show for it.
+/// Wakes the node repeatedly without sending a message. Returns the number of wake-ups.
 fn flood(raw: &Raw) -> usize {
     let channel = raw.pairs[0].channel().unwrap().fd;
     let mut sent = 0;
@@ -106,23 +106,23 @@ fn flood(raw: &Raw) -> usize {
 
 #[test]
 fn memory_that_can_be_taken_away_is_refused() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let (node, address) = started(1, "shm", "unsealed");
     let (_good, peer) = client(2, &address);
-    // By hand what a handshake does, with memory files that are not sealed.
+    // Performs a handshake manually, with memory files that are not sealed.
     let name = address.strip_prefix("shm:@").unwrap();
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
     let me = Identity { node: NodeId(9), epoch: Epoch(5), name: String::new(), types: Vec::new() };
     let limits = Limits::default();
     let greeting = greet(&me, &limits, NodeId(1), None).encode();
-    let say = |bytes: &[u8]| send(socket.as_raw_fd(), bytes, MsgFlags::empty()).unwrap();
-    say(&u32::try_from(greeting.len()).unwrap().to_le_bytes());
-    say(&greeting);
-    let mut answer = vec![0; 1 << 16];
-    assert_eq!(recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()), Ok(4));
-    let len = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()).unwrap();
-    let theirs = Greeting::decode(&answer[..len]).unwrap();
+    let send_packet = |bytes: &[u8]| send(socket.as_raw_fd(), bytes, MsgFlags::empty()).unwrap();
+    send_packet(&u32::try_from(greeting.len()).unwrap().to_le_bytes());
+    send_packet(&greeting);
+    let mut reply = vec![0; 1 << 16];
+    assert_eq!(recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()), Ok(4));
+    let len = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()).unwrap();
+    let theirs = Greeting::decode(&reply[..len]).unwrap();
     let session = theirs.session.unwrap();
     let agreement = agree(&me, &limits, theirs, session, None).unwrap();
 
@@ -152,7 +152,7 @@ fn memory_that_can_be_taken_away_is_refused() {
     let numbers: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&numbers)];
     sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&offer)], &rights, MsgFlags::empty(), None).unwrap();
-    until("it is refused", || refused(&node, "bad_memory") == 1);
+    until("the link is refused", || refused(&node, "bad_memory") == 1);
     assert!(node.status().peers.iter().all(|known| known.node != NodeId(9) || !known.linked));
     add(&peer);
 }

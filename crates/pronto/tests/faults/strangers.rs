@@ -1,4 +1,4 @@
-//! Strangers at a TCP port: whatever they say, they are refused for a reason, and a good peer goes on.
+//! Strangers at a TCP port: the node refuses them with a reason, and a good peer is not affected.
 
 use core::time::Duration;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use pronto::{Epoch, Node, NodeId};
 use pronto_core::session::{Identity, Limits, greet};
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal};
 
-use crate::rig::{Watch, add, beside_others, client, refused, started, until};
+use crate::rig::{Watch, add, client, refused, shared_run, started, until};
 
 /// First bytes of a connection that begins a handshake.
 const FIRST: &[u8; 8] = b"pronto\x031";
@@ -24,22 +24,22 @@ fn greeting(node: u16, target: u16) -> Greeting {
     greet(&me, &Limits::default(), NodeId(target), None)
 }
 
-/// Greets over a raw connection and returns the verdict.
+/// Sends a greeting over a raw connection and returns the reply.
 fn verdict(address: &str, blob: &[u8]) -> Result<Greeting, GreetingFault> {
     let mut stream = stranger(address);
     stream.write_all(FIRST).unwrap();
     stream.write_all(&u32::try_from(blob.len()).unwrap().to_le_bytes()).unwrap();
     stream.write_all(blob).unwrap();
-    let mut answer = Vec::new();
+    let mut reply = Vec::new();
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
-    answer.resize(u32::from_le_bytes(head[8..].try_into().unwrap()) as usize, 0);
-    stream.read_exact(&mut answer).unwrap();
-    Greeting::decode(&answer)
+    reply.resize(u32::from_le_bytes(head[8..].try_into().unwrap()) as usize, 0);
+    stream.read_exact(&mut reply).unwrap();
+    Greeting::decode(&reply)
 }
 
-/// The other side closed the connection, after whatever it had to say.
-fn is_dropped(mut stream: TcpStream) {
+/// Asserts that the other side closes the connection.
+fn assert_dropped(mut stream: TcpStream) {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
         Ok(_) => {}
@@ -53,13 +53,13 @@ fn wait_refused(node: &Node, reason: &str, count: u64) {
 
 #[test]
 fn garbage_is_refused_and_counted() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let (node, address) = started(1, "tcp", "garbage");
     let (_good, peer) = client(2, &address);
     for garbage in [&[0xa5; 4096][..], b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"pronto\x011padding"] {
         let mut stream = stranger(&address);
         stream.write_all(garbage).unwrap();
-        is_dropped(stream);
+        assert_dropped(stream);
         add(&peer);
     }
     wait_refused(&node, "not_pronto", 3);
@@ -72,19 +72,19 @@ fn garbage_is_refused_and_counted() {
 
     let mut oversized = stranger(&address);
     oversized.write_all(&[FIRST, &u32::MAX.to_le_bytes()[..]].concat()).unwrap();
-    is_dropped(oversized);
+    assert_dropped(oversized);
     wait_refused(&node, "oversized", 1);
 
     let mut unasked = stranger(&address);
     unasked.write_all(&[&b"pronto\x032"[..], &[3; 16]].concat()).unwrap();
-    is_dropped(unasked);
+    assert_dropped(unasked);
     wait_refused(&node, "unknown_token", 1);
     add(&peer);
 }
 
 #[test]
-fn greetings_that_do_not_fit_are_refused_with_a_reason() {
-    let _beside = beside_others();
+fn invalid_greetings_are_refused_with_a_reason() {
+    let _shared = shared_run();
     let (node, address) = started(1, "tcp", "greetings");
     let (_good, peer) = client(2, &address);
     let refusals = [
@@ -102,30 +102,30 @@ fn greetings_that_do_not_fit_are_refused_with_a_reason() {
     cut_short.pop();
     assert_eq!(verdict(&address, &cut_short), Err(GreetingFault::Refused(GreetingRefusal::Malformed)));
     wait_refused(&node, "malformed_greeting", 1);
-    // None of these left a peer behind, and the good one was not disturbed.
+    // None of these greetings left a peer entry, and the good peer was not affected.
     assert!(node.status().peers.iter().all(|known| known.node == NodeId(2)));
     add(&peer);
 }
 
 #[test]
 fn a_replayed_byte_stream_makes_no_second_link() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     let (node, address) = started(1, "tcp", "replay");
     let recorder = crate::proxy::Proxy::to(&address);
     let (good, peer) = client(2, &recorder.address());
     add(&peer);
-    // What the dialler said on its first connection, byte for byte: preamble, greeting, and the messages that followed.
-    let recorded = recorder.first_words();
+    // The bytes of the dialler on its first connection: preamble, greeting, and the messages that followed.
+    let recorded = recorder.first_bytes();
     assert!(recorded.starts_with(FIRST) && recorded.len() > 100, "{} bytes", recorded.len());
     let mut replayed = stranger(&address);
     replayed.write_all(&recorded).unwrap();
-    is_dropped(replayed);
+    assert_dropped(replayed);
     until("the replay is refused", || refused(&node, "duplicate") + refused(&node, "id_taken") >= 1);
     add(&peer);
 
-    // The same when the peer it pretends to be is gone: the token of the second connection cannot be replayed.
+    // The replay also fails after the original peer has left, because the token of the second connection cannot be replayed.
     drop((good, peer));
-    until("the peer has gone", || node.status().peers.iter().all(|known| !known.linked));
+    until("the peer has left", || node.status().peers.iter().all(|known| !known.linked));
     let mut replayed = stranger(&address);
     replayed.write_all(&recorded).unwrap();
     until("the handshake is not completed", || refused(&node, "silent") + refused(&node, "broken") >= 1);
@@ -133,47 +133,47 @@ fn a_replayed_byte_stream_makes_no_second_link() {
 }
 
 #[test]
-fn silence_is_ended_in_time_and_crowds_are_turned_away() {
-    let _beside = beside_others();
+fn silent_strangers_time_out_and_excess_ones_are_refused() {
+    let _shared = shared_run();
     let (node, address) = started(1, "tcp", "silence");
     let (_good, peer) = client(2, &address);
     let watch = Watch::start();
     let half_open: Vec<_> = (0..200).map(|_| stranger(&address)).collect();
-    // The good peer is answered all the while.
-    until("some are turned away at once", || {
+    // Calls of the good peer succeed all the time.
+    until("some are refused immediately", || {
         add(&peer);
         refused(&node, "crowded") >= 100
     });
     for stream in half_open {
-        is_dropped(stream);
+        assert_dropped(stream);
     }
     assert!(watch.passed() < Duration::from_secs(12), "{:?}", watch.passed());
     until("the silent ones are counted", || refused(&node, "silent") >= 16);
     until("all 200 are counted", || refused(&node, "silent") + refused(&node, "crowded") >= 200);
     add(&peer);
-    // And a new peer gets in.
+    // A new peer can connect.
     let (_another, peer) = client(3, &address);
     add(&peer);
 }
 
-/// More connections than there are places for handshakes: they say nothing, or begin a handshake and say no more.
+/// More connections than handshake slots. They send nothing, or begin a handshake and send no more.
 #[test]
-fn idle_strangers_keep_no_peer_out() {
-    let _beside = beside_others();
+fn idle_strangers_do_not_block_a_peer() {
+    let _shared = shared_run();
     for words in [&b""[..], FIRST] {
         let (node, address) = started(1, "tcp", "idle");
         let idle: Vec<_> = (0..64)
             .map(|_| {
                 let mut stream = stranger(&address);
-                // One that has lost its place is closed already.
+                // Fails if the connection has lost its slot and is already closed.
                 let _closed = stream.write_all(words);
                 stream
             })
             .collect();
-        until("all places are taken", || refused(&node, "crowded") >= 32);
+        until("all handshake slots are in use", || refused(&node, "crowded") >= 32);
         let (_client, peer) = client(3, &address);
         add(&peer);
-        assert_eq!(refused(&node, "silent"), 0, "only after a stranger's time was over");
+        assert_eq!(refused(&node, "silent"), 0, "the peer had to wait until a stranger timed out");
         drop(idle);
     }
 }

@@ -1,29 +1,29 @@
-//! What happens to a message into a posted buffer in each of its phases: a side goes away, the sender gives up, its time is over.
+//! Interruptions of a rendezvous transfer in each of its phases: a side goes away, the sender cancels, the deadline passes.
 
 use core::time::Duration;
 
 use pronto::progress::Engine;
 use pronto::{Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
 
-use crate::rig::{address, beside_others, until};
+use crate::rig::{address, shared_run, until};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const TAG: u64 = 3;
-/// Some hundred looks long, over either transport.
+/// Length of the message, several hundred polls over either transport.
 const LEN: u64 = 32 << 20;
 
-/// How far a message has come.
+/// Phase of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It waits for a receive.
+    /// The message waits for a receive.
     Offered,
-    /// A receive waits for it.
+    /// A receive waits for the message.
     Posted,
-    /// It moves.
-    UnderWay,
+    /// The bytes are being transferred.
+    Moving,
 }
 
-/// A receiver that does nothing but where it is told to, and its sender.
+/// A receiver that makes progress only when the test polls it, and its sender.
 struct Held {
     receiver: Node,
     sender: Node,
@@ -36,29 +36,30 @@ struct Held {
 impl Held {
     fn over(transport: &str, name: &str) -> Self {
         let listen = address(transport, name);
-        let receiver = Node::builder(1).engine(Engine::None).listen(&listen).start().expect("it starts");
+        let receiver =
+            Node::builder(1).engine(Engine::None).listen(&listen).start().expect("the node starts");
         let address = receiver.listening()[0].to_string();
-        let sender = Node::builder(2).peer(1, &address).start().expect("it starts");
-        let to_receiver = sender.wait_for_peer(1, SOON).expect("it comes up");
-        let to_sender = receiver.wait_for_peer(2, SOON).expect("it comes up");
+        let sender = Node::builder(2).peer(1, &address).start().expect("the node starts");
+        let to_receiver = sender.wait_for_peer(1, TIMEOUT).expect("the peer connects");
+        let to_sender = receiver.wait_for_peer(2, TIMEOUT).expect("the peer connects");
         let memory = |node: &Node| node.region(usize::try_from(LEN).expect("64 bits")).expect("memory");
         let (from, to) = (memory(&sender), memory(&receiver));
         Self { receiver, sender, to_sender, to_receiver, from, to }
     }
 
-    /// Brings a message so far, and holds it there: nobody looks for the receiver from now on.
-    fn brought(&self, phase: Phase, limit: Duration) -> (Option<Receive>, Option<Sending>) {
+    /// Brings a message to a phase and holds it there: the receiver is not polled from now on.
+    fn bring_to(&self, phase: Phase, limit: Duration) -> (Option<Receive>, Option<Sending>) {
         let receive = || self.to_sender.post(TAG, &self.to, 0..LEN).expect("posted");
         let send = || self.to_receiver.start_send(TAG, &self.from, 0..LEN, limit).expect("sent");
         let both = match phase {
             Phase::Offered => (None, Some(send())),
             Phase::Posted => (Some(receive()), None),
-            Phase::UnderWay => (Some(receive()), Some(send())),
+            Phase::Moving => (Some(receive()), Some(send())),
         };
         let wanted = match phase {
             Phase::Offered => [1, 0, 0],
             Phase::Posted => [0, 1, 0],
-            Phase::UnderWay => [0, 0, 1],
+            Phase::Moving => [0, 0, 1],
         };
         until(&format!("a message is {phase:?}"), || {
             if self.to_sender.transfers() == wanted {
@@ -70,45 +71,45 @@ impl Held {
         both
     }
 
-    /// The receiver looks until nothing of a message is left but so many receives.
-    fn is_left_with(&self, receives: usize) {
-        until("the rest is forgotten", || {
+    /// Polls the receiver until no message is left, and only `receives` receives.
+    fn poll_until_left_with(&self, receives: usize) {
+        until("the other transfers are removed", || {
             self.receiver.progress();
             self.to_sender.transfers() == [0, receives, 0]
         });
     }
 
-    /// A message goes through, into a receive that is there or is posted now.
-    fn goes_on(&self, posted: Option<Receive>) {
+    /// Asserts that a message arrives, in `posted` or in a receive that is posted now.
+    fn assert_next_message_arrives(&self, posted: Option<Receive>) {
         let mut receive =
             posted.unwrap_or_else(|| self.to_sender.post(TAG, &self.to, 0..LEN).expect("posted"));
-        self.from.write(0, b"once more").expect("within");
-        let sending = self.to_receiver.start_send(TAG, &self.from, 0..LEN, SOON).expect("sent");
-        assert_eq!(receive.wait(SOON), Ok(LEN));
+        self.from.write(0, b"once more").expect("the range is valid");
+        let sending = self.to_receiver.start_send(TAG, &self.from, 0..LEN, TIMEOUT).expect("sent");
+        assert_eq!(receive.wait(TIMEOUT), Ok(LEN));
         sending.wait().expect("received");
         let mut begin = [0; 9];
-        self.to.read(0, &mut begin).expect("within");
+        self.to.read(0, &mut begin).expect("the range is valid");
         assert_eq!(&begin, b"once more");
     }
 }
 
-const PHASES: [Phase; 3] = [Phase::Offered, Phase::Posted, Phase::UnderWay];
+const PHASES: [Phase; 3] = [Phase::Offered, Phase::Posted, Phase::Moving];
 
 #[test]
 fn a_sender_that_goes_away_ends_each_phase() {
-    let _others = beside_others();
+    let _shared = shared_run();
     for transport in ["shm", "tcp"] {
         for phase in PHASES {
             let held = Held::over(transport, "sender-goes");
-            let (receive, sending) = held.brought(phase, SOON);
+            let (receive, sending) = held.bring_to(phase, TIMEOUT);
             drop(held.sender);
             if let Some(mut receive) = receive {
-                assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown), "{transport} {phase:?}");
+                assert_eq!(receive.wait(TIMEOUT), Err(ReceiveError::PeerDown), "{transport} {phase:?}");
             }
             if let Some(sending) = sending {
                 assert_eq!(sending.wait(), Err(TransferError::PeerDown), "{transport} {phase:?}");
             }
-            until("nothing is left", || {
+            until("all transfers are removed", || {
                 held.receiver.progress();
                 held.to_sender.transfers() == [0; 3]
             });
@@ -118,17 +119,17 @@ fn a_sender_that_goes_away_ends_each_phase() {
 
 #[test]
 fn a_receiver_that_goes_away_ends_each_phase() {
-    let _others = beside_others();
+    let _shared = shared_run();
     for transport in ["shm", "tcp"] {
         for phase in PHASES {
             let held = Held::over(transport, "receiver-goes");
-            let (receive, sending) = held.brought(phase, SOON);
+            let (receive, sending) = held.bring_to(phase, TIMEOUT);
             drop(held.receiver);
             if let Some(sending) = sending {
                 assert_eq!(sending.wait(), Err(TransferError::PeerDown), "{transport} {phase:?}");
             }
             if let Some(mut receive) = receive {
-                assert_eq!(receive.wait(SOON), Err(ReceiveError::PeerDown), "{transport} {phase:?}");
+                assert_eq!(receive.wait(TIMEOUT), Err(ReceiveError::PeerDown), "{transport} {phase:?}");
             }
             assert_eq!(held.to_receiver.transfers(), [0; 3]);
         }
@@ -136,26 +137,26 @@ fn a_receiver_that_goes_away_ends_each_phase() {
 }
 
 #[test]
-fn a_sender_that_gives_up_in_the_middle_leaves_the_receive_to_the_next() {
-    let _others = beside_others();
+fn a_cancelled_send_leaves_the_receive_to_the_next_message() {
+    let _shared = shared_run();
     for transport in ["shm", "tcp"] {
         let held = Held::over(transport, "gives-up");
-        let (receive, sending) = held.brought(Phase::UnderWay, SOON);
-        assert_eq!(sending.expect("it was sent").cancel(), TransferError::Cancelled);
-        held.is_left_with(1);
-        held.goes_on(receive);
+        let (receive, sending) = held.bring_to(Phase::Moving, TIMEOUT);
+        assert_eq!(sending.expect("the message was sent").cancel(), TransferError::Cancelled);
+        held.poll_until_left_with(1);
+        held.assert_next_message_arrives(receive);
     }
 }
 
 #[test]
-fn a_deadline_in_the_middle_ends_a_message_and_nothing_else() {
-    let _others = beside_others();
+fn a_deadline_during_a_transfer_ends_only_that_message() {
+    let _shared = shared_run();
     for transport in ["shm", "tcp"] {
         let held = Held::over(transport, "in-time");
-        // Long enough to get into the middle on a busy machine.
-        let (receive, sending) = held.brought(Phase::UnderWay, Duration::from_secs(1));
-        assert_eq!(sending.expect("it was sent").wait(), Err(TransferError::Deadline));
-        held.is_left_with(1);
-        held.goes_on(receive);
+        // Long enough to begin the transfer on a busy machine.
+        let (receive, sending) = held.bring_to(Phase::Moving, Duration::from_secs(1));
+        assert_eq!(sending.expect("the message was sent").wait(), Err(TransferError::Deadline));
+        held.poll_until_left_with(1);
+        held.assert_next_message_arrives(receive);
     }
 }

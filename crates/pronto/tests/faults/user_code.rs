@@ -1,12 +1,12 @@
-//! Code of the program that the library calls on its own threads and panics: the message fails, the connection goes on.
+//! User code that panics on threads of the library: the message fails, and the connection continues.
 
 use pronto::{CallError, Key, Message, Node, Payload, WaitPolicy};
 use pronto_wire::FailureCode;
 
 use crate::handlers::quiet;
-use crate::rig::{SOON, Sum, TRANSPORTS, add, address, assert_all_back, beside_others, client, server};
+use crate::rig::{Sum, TIMEOUT, TRANSPORTS, add, address, assert_all_released, client, server, shared_run};
 
-/// A key whose lane cannot be computed if it is 0.
+/// A key whose lane computation panics if the key is 0.
 #[derive(Clone, Copy, Debug, Payload)]
 struct Fragile {
     lane: u64,
@@ -43,14 +43,14 @@ const BAD: Fragile = Fragile { lane: 0 };
 const GOOD: Fragile = Fragile { lane: 7 };
 const ROUNDS: u64 = 20;
 
-/// A node-wide counter.
+/// Returns a node-wide counter.
 fn counted(node: &Node, name: &str) -> u64 {
     node.status().counters.iter().find(|(counter, _)| *counter == name).unwrap().1
 }
 
 #[test]
-fn a_panic_in_a_key_fails_its_message_and_nothing_else() {
-    let _beside = beside_others();
+fn a_panic_in_a_key_fails_only_its_message() {
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let node = server(1, &address(transport, "panic-key"))
             .handle(|_, keyed: Keyed| Sum { total: keyed.key.lane })
@@ -61,25 +61,29 @@ fn a_panic_in_a_key_fails_its_message_and_nothing_else() {
         let panicked = CallError::NoReply(FailureCode::HandlerPanicked);
         quiet(|| {
             for _ in 0..ROUNDS {
-                peer.notify_within(&KeyedNotification { key: BAD }, SOON).unwrap();
-                assert_eq!(peer.call_within(&Keyed { key: BAD }, SOON).unwrap_err(), panicked, "{transport}");
-                assert_eq!(peer.call_within(&Keyed { key: GOOD }, SOON).unwrap().total, 7);
+                peer.notify_within(&KeyedNotification { key: BAD }, TIMEOUT).unwrap();
+                assert_eq!(
+                    peer.call_within(&Keyed { key: BAD }, TIMEOUT).unwrap_err(),
+                    panicked,
+                    "{transport}"
+                );
+                assert_eq!(peer.call_within(&Keyed { key: GOOD }, TIMEOUT).unwrap().total, 7);
                 add(&peer);
             }
         });
-        assert_eq!(counted(&node, "key_panics"), 2 * ROUNDS, "{transport}: each was caught");
-        assert_all_back(&caller, &peer);
+        assert_eq!(counted(&node, "key_panics"), 2 * ROUNDS, "{transport}: every panic must be caught");
+        assert_all_released(&caller, &peer);
     }
 }
 
 /// The waiting caller polls its connection itself, so it may be the thread that chooses the lane of its peer's request.
 #[test]
 fn a_panic_in_a_key_does_not_reach_the_waiting_caller() {
-    let _beside = beside_others();
+    let _shared = shared_run();
     for transport in TRANSPORTS {
         let node = server(1, &address(transport, "panic-key-back"))
             .handle(|context, call: CallBack| {
-                match context.peer().call_within(&Keyed { key: Fragile { lane: call.lane } }, SOON) {
+                match context.peer().call_within(&Keyed { key: Fragile { lane: call.lane } }, TIMEOUT) {
                     Ok(sum) => sum,
                     Err(CallError::NoReply(FailureCode::HandlerPanicked)) => Sum { total: 1_000 },
                     Err(other) => panic!("{other:?}"),
@@ -93,15 +97,15 @@ fn a_panic_in_a_key_does_not_reach_the_waiting_caller() {
             .handle(|_, keyed: Keyed| Sum { total: keyed.key.lane })
             .start()
             .unwrap();
-        let peer = caller.wait_for_peer(1, SOON).unwrap();
+        let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
         quiet(|| {
             for _ in 0..ROUNDS {
-                let back = |lane| peer.call_within(&CallBack { lane }, SOON).map(|sum| sum.total);
+                let back = |lane| peer.call_within(&CallBack { lane }, TIMEOUT).map(|sum| sum.total);
                 assert_eq!(back(0), Ok(1_000), "{transport}");
                 assert_eq!(back(7), Ok(7));
             }
         });
-        assert_eq!(counted(&caller, "key_panics"), ROUNDS, "{transport}: each was caught");
-        assert_all_back(&caller, &peer);
+        assert_eq!(counted(&caller, "key_panics"), ROUNDS, "{transport}: every panic must be caught");
+        assert_all_released(&caller, &peer);
     }
 }

@@ -1,4 +1,4 @@
-//! The books of a ledger run: how each call ended, how often the server executed it, and where the two disagree.
+//! The records of a ledger run: how each call ended, how often the server executed it, and where the two disagree.
 
 use core::fmt;
 use std::fs::File;
@@ -6,26 +6,26 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 use pronto::{CallError, Executed};
 
-/// Bytes of a record in the log: the id, and its complement, by which a torn record would show.
+/// Bytes of a record in the log: the id, and its complement, which reveals an incomplete record.
 pub(super) const RECORD: usize = 16;
 
-/// The id of all calls without a payload: nothing in them tells one from another.
+/// The common id of all calls without a payload, which cannot be distinguished.
 pub(super) const NAMELESS: u64 = u64::MAX;
 
-/// The id of call `number` of a thread.
+/// Returns the id of call `number` of a thread.
 pub(super) const fn id(thread: usize, number: usize) -> u64 {
     (thread as u64) << 40 | number as u64
 }
 
-/// Appends an id to the log. The log is open for appending, and one write(2) makes one record.
+/// Appends an id to the log. The log is open for appending, so one write(2) makes one record.
 pub(super) fn append(mut log: &File, id: u64) {
     let mut record = [0; RECORD];
     record[..8].copy_from_slice(&id.to_le_bytes());
     record[8..].copy_from_slice(&(!id).to_le_bytes());
-    assert_eq!(log.write(&record).unwrap(), RECORD, "a record is appended whole");
+    assert_eq!(log.write(&record).unwrap(), RECORD, "a record must be appended completely");
 }
 
-/// What a call's end claims about its execution.
+/// Claim of a call's end about its execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     Reply,
@@ -44,7 +44,7 @@ impl Claim {
     }
 }
 
-/// One call, from its begin to its end.
+/// One call, from its start to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) id: u64,
@@ -55,11 +55,11 @@ pub(super) struct Line {
     pub(super) way: &'static str,
     /// Bytes of the request.
     pub(super) len: u32,
-    /// Begin and end, milliseconds since the run began.
+    /// Times of start and end, in milliseconds since the run began.
     pub(super) span: [u32; 2],
 }
 
-/// What the end of a call claims, and its kind.
+/// Returns the claim of a call's end, and the kind of the end.
 pub(super) fn claim<R>(end: &Result<R, CallError>) -> (Claim, &'static str) {
     let Err(error) = end else { return (Claim::Reply, "reply") };
     let claim = match error.executed() {
@@ -80,7 +80,7 @@ pub(super) fn claim<R>(end: &Result<R, CallError>) -> (Claim, &'static str) {
     (claim, kind)
 }
 
-/// Calls by what their ends claim.
+/// Numbers of calls by the claims of their ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) calls: usize,
@@ -88,7 +88,7 @@ pub(super) struct Totals {
     pub(super) yes: usize,
     pub(super) no: usize,
     pub(super) maybe: usize,
-    /// Of the maybes, those that a peer's going down ended.
+    /// Calls with the claim `Maybe` that ended because the peer went down.
     pub(super) maybe_down: usize,
 }
 
@@ -116,7 +116,7 @@ impl fmt::Display for Totals {
     }
 }
 
-/// A call whose end does not fit the log.
+/// A call whose end does not match the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mismatch {
     pub(super) line: Line,
@@ -134,21 +134,21 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Holds the lines of all threads, line `n` of thread `t` with id `id(t, n)` unless it is nameless, against the log.
+/// Compares the lines of all threads with the log. Line `n` of thread `t` has id `id(t, n)` unless it is nameless.
 ///
 /// # Panics
-/// If the log is torn, has an id that no thread used, or has too few or too many nameless executions.
+/// If the log is incomplete, contains an unused id, or has a wrong number of nameless executions.
 pub(super) fn compare(lines: &[Vec<Line>], log: &mut File) -> (Totals, Vec<Mismatch>) {
     let mut executions: Vec<Vec<u32>> = lines.iter().map(|lines| vec![0; lines.len()]).collect();
     let mut nameless = 0;
     let mut bytes = Vec::new();
     log.seek(SeekFrom::Start(0)).unwrap();
     log.read_to_end(&mut bytes).unwrap();
-    assert_eq!(bytes.len() % RECORD, 0, "the log is torn");
+    assert_eq!(bytes.len() % RECORD, 0, "the log ends with an incomplete record");
     for record in bytes.chunks_exact(RECORD) {
         let half = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
         let id = half(0);
-        assert_eq!(half(8), !id, "a record is torn");
+        assert_eq!(half(8), !id, "a record is incomplete");
         if id == NAMELESS {
             nameless += 1;
             continue;
@@ -156,7 +156,7 @@ pub(super) fn compare(lines: &[Vec<Line>], log: &mut File) -> (Totals, Vec<Misma
         let (thread, number) =
             (usize::try_from(id >> 40).unwrap(), usize::try_from(id & 0xff_ffff_ffff).unwrap());
         let count = executions.get_mut(thread).and_then(|counts| counts.get_mut(number));
-        *count.unwrap_or_else(|| panic!("id {thread}/{number} was executed, and never called")) += 1;
+        *count.unwrap_or_else(|| panic!("id {thread}/{number} was executed, but never called")) += 1;
     }
     let all = || lines.iter().flatten();
     let Totals { replies, yes, maybe, .. } = Totals::of(all().filter(|line| line.id == NAMELESS));
@@ -171,9 +171,9 @@ pub(super) fn compare(lines: &[Vec<Line>], log: &mut File) -> (Totals, Vec<Misma
     (Totals::of(all()), mismatches)
 }
 
-/// The comparison notices each disagreement.
+/// Checks that the comparison detects each disagreement.
 #[test]
-fn books_that_disagree_are_noticed() {
+fn disagreements_with_the_log_are_detected() {
     let memory = nix::sys::memfd::memfd_create("books", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).unwrap();
     let mut log = File::from(memory);
     let claims = [Claim::Reply, Claim::Yes, Claim::No, Claim::Maybe];
@@ -185,7 +185,7 @@ fn books_that_disagree_are_noticed() {
         len: 0,
         span: [0, 0],
     };
-    // Each claim with no execution, then with one, then with two.
+    // Each claim occurs with no execution, then with one, then with two.
     let lines: Vec<Line> = (0..12).map(line).collect();
     for number in 0..12 {
         (0..number / 4).for_each(|_| append(&log, id(0, number)));

@@ -1,4 +1,4 @@
-//! One calling thread of the ledger: every call has an id of its own and one line in the thread's book.
+//! One calling thread of the ledger. Every call has its own id and one line in the thread's record.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::books::{Claim, Line, NAMELESS, claim, id};
 use super::server::{Bulk, Crossed, Deferred, ENTRY, Empty, Entry, Inline, Pooled, React, Receipt, fill};
 use crate::rig::Watch;
 
-/// Started calls that a thread leaves open at a time, at most.
+/// Maximum number of started calls that a thread leaves open.
 const BATCH: u64 = 5;
-/// Longest payload, bytes.
+/// Maximum payload in bytes.
 const LONGEST: u64 = 60 << 10;
-/// For a machine that is busy with other work.
+/// Additional time for a busy machine.
 const GRACE: Duration = Duration::from_secs(10);
-/// The deadline of most calls, which passes only where the server stands still.
+/// Deadline of most calls, which expires only while the server is stopped.
 const FAR: Duration = Duration::from_secs(2);
-/// A call waits for room until its deadline and then for its end as long again. The calls of a batch are waited for one after
-/// the other, and a call by reference has the default deadline. A call that takes longer than all of these hangs.
+/// Time after which a call counts as hanging. A call waits for room until its deadline, and then for its end as long again. The calls of a
+/// batch are waited for one after the other, and a call by reference has the default deadline.
 pub(super) const LONGEST_CALL: Duration = {
     assert!(
         2 * FAR.as_secs() <= DEFAULT_TIMEOUT.as_secs() && BATCH * FAR.as_secs() <= DEFAULT_TIMEOUT.as_secs()
@@ -28,7 +28,7 @@ pub(super) const LONGEST_CALL: Duration = {
     Duration::from_secs(DEFAULT_TIMEOUT.as_secs() + GRACE.as_secs())
 };
 
-/// A seeded sequence of numbers: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+/// Seeded pseudorandom numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub(super) struct Random(pub(super) u64);
 
@@ -40,16 +40,16 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
 
-/// What the driver sees of a caller.
+/// Counters of a caller, shared with the driver.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Calls that were begun, and that have ended.
+    /// Calls that have started, and calls that have ended.
     pub(super) begun: AtomicU64,
     pub(super) ended: AtomicU64,
     pub(super) replies: AtomicU64,
@@ -62,9 +62,9 @@ pub(super) struct Progress {
 /// Message types of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// All whose replies are of the class of their requests.
+    /// Only types whose reply has the class of the request.
     Straight,
-    /// All.
+    /// All types.
     Crossed,
 }
 
@@ -77,7 +77,7 @@ impl Mix {
     }
 }
 
-/// A thread that calls.
+/// A calling thread.
 pub(super) struct Caller {
     thread: usize,
     peer: Peer,
@@ -97,7 +97,7 @@ enum Open {
     Crossed(Pending<Crossed>),
 }
 
-/// The same action for each message type.
+/// Applies one action to each message type.
 macro_rules! each {
     ($open:expr, $pending:ident => $action:expr) => {
         match $open {
@@ -119,15 +119,15 @@ impl Caller {
         clock: &Arc<Watch>,
         progress: &Arc<Progress>,
     ) -> Self {
-        // Two kinds of waits: threads that sleep at once, and threads that poll first.
+        // Covers threads that sleep immediately and threads that poll first.
         let policy = if thread == 0 { WaitPolicy::Adaptive } else { WaitPolicy::Block };
         let (clock, progress) = (Arc::clone(clock), Arc::clone(progress));
         Self { thread, peer: peer.waiting(policy), mix, random, clock, progress, lines: Vec::new() }
     }
 
-    /// Calls until the driver stops it. Returns one line for each call.
+    /// Makes calls until the driver stops it. Returns one line for each call.
     pub(super) fn run(mut self) -> Vec<Line> {
-        // SYNC: a flag for the driver's convenience; orders nothing.
+        // SYNC: a stop flag; orders nothing.
         while !self.progress.stop.load(Ordering::Relaxed) {
             match self.random.below(32) {
                 0 => self.empty(),
@@ -143,7 +143,7 @@ impl Caller {
         u32::try_from(self.clock.passed().as_millis()).unwrap()
     }
 
-    /// Opens a line, with an end that is wrong if it stays.
+    /// Opens a line, with an invalid end.
     fn begin(&mut self, id: u64, way: &'static str, len: usize) -> usize {
         let (len, now) = (u32::try_from(len).unwrap(), self.now());
         self.lines.push(Line { id, claim: Claim::Reply, end: "open", way, len, span: [now, now] });
@@ -151,7 +151,7 @@ impl Caller {
         self.lines.len() - 1
     }
 
-    /// Writes down the end of the call in line `at`, once.
+    /// Records the end of the call in line `at`, once.
     fn end(&mut self, at: usize, react: React, end: &Result<Receipt, CallError>) {
         let now = self.now();
         let line = &mut self.lines[at];
@@ -162,19 +162,23 @@ impl Caller {
         assert!(took < LONGEST_CALL, "{line:?} took {took:?}");
         match end {
             Ok(receipt) => {
-                assert_eq!((receipt.id, react), (line.id, React::Reply), "another call's reply");
-                assert!(receipt.body.iter().all(|byte| *byte == fill(line.id)), "a damaged reply");
+                assert_eq!((receipt.id, react), (line.id, React::Reply), "the reply of another call");
+                assert!(receipt.body.iter().all(|byte| *byte == fill(line.id)), "the reply is damaged");
                 self.progress.replies.fetch_add(1, Ordering::Relaxed);
             }
             Err(CallError::Handler(error)) => {
-                assert_eq!((error.decode::<u32>(), react), (Ok(7), React::Fail), "another call's failure");
+                assert_eq!(
+                    (error.decode::<u32>(), react),
+                    (Ok(7), React::Fail),
+                    "the failure of another call"
+                );
             }
             Err(CallError::MalformedReply(_)) => panic!("{line:?}: {end:?}"),
             Err(CallError::Rejected(pronto::CallRejection::Here(refused))) => {
                 if refused.ends_by_messages() {
                     self.progress.no_room.fetch_add(1, Ordering::Relaxed);
                 }
-                // Without a link or room another attempt is refused at once.
+                // Without a link or room, another attempt would be refused immediately.
                 std::thread::park_timeout(Duration::from_micros(500));
             }
             Err(_) => {}
@@ -182,7 +186,7 @@ impl Caller {
         self.progress.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The next entry: sizes around each of the ways on which payloads travel.
+    /// Returns the next entry, with sizes around the limits of each payload path.
     fn entry(&mut self) -> Entry {
         let id = id(self.thread, self.lines.len());
         let random = &mut self.random;
@@ -194,17 +198,17 @@ impl Caller {
             _ => random.below(LONGEST - ENTRY as u64),
         };
         let react = if random.below(8) == 0 { React::Fail } else { React::Reply };
-        let takes = if random.below(4) == 0 { random.below(3_000) } else { 0 };
+        let duration_us = if random.below(4) == 0 { random.below(3_000) } else { 0 };
         let reply = match random.below(8) {
             0..=4 => random.below(28),
             5 | 6 => random.below(232),
             _ => random.below(LONGEST),
         };
-        let (takes, reply) = (u32::try_from(takes).unwrap(), u32::try_from(reply).unwrap());
-        Entry { id, react, takes, reply, body: vec![fill(id); usize::try_from(body).unwrap()] }
+        let (duration_us, reply) = (u32::try_from(duration_us).unwrap(), u32::try_from(reply).unwrap());
+        Entry { id, react, duration_us, reply, body: vec![fill(id); usize::try_from(body).unwrap()] }
     }
 
-    /// A deadline: far away, or so near that it passes here, on the way or there.
+    /// Returns a deadline: far away, or so close that it expires before sending, in flight, or at the server.
     fn deadline(&mut self) -> Duration {
         match self.random.below(8) {
             0 => Duration::from_micros(self.random.below(500)),
@@ -243,7 +247,7 @@ impl Caller {
         self.end(at, React::Reply, &end);
     }
 
-    /// A call whose request lies encoded in a region.
+    /// Makes a call whose request is encoded in a region.
     fn by_reference(&mut self) {
         let entry = self.entry();
         let len = ENTRY + entry.body.len();
@@ -258,7 +262,7 @@ impl Caller {
         self.end(at, react, &end);
     }
 
-    /// Several calls that are started before any is waited for, polled or dropped.
+    /// Starts several calls before any of them is waited for, polled or dropped.
     fn batch(&mut self) {
         let mut open = Vec::new();
         for _ in 0..1 + self.random.below(BATCH) {
@@ -293,7 +297,7 @@ impl Caller {
         }
     }
 
-    /// Polls some times, then waits. An end that was taken does not come again.
+    /// Polls several times, then waits. An end that was returned does not occur again.
     fn polled<M: Request<Reply: Into<Receipt>>>(
         &mut self,
         mut pending: Pending<M>,

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use pronto::{Limits, Message, Nanos, Payload};
 
 use super::books::{NAMELESS, append};
-use crate::child::{command, say};
-use crate::rig::{lasts, server};
+use crate::child::{command, report};
+use crate::rig::{pause, server};
 
-/// A peer that is silent for this long is down.
+/// Liveness limit of both sides.
 pub(super) const LIVENESS: Duration = Duration::from_millis(600);
 
-/// The room that both sides give each other.
+/// Limits that both sides grant each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// The defaults: more than four threads fill.
+    /// The default limits, more than four threads use.
     Wide,
-    /// Fewer calls than the threads make, and fewer credits than calls: after a resumption some requests must wait for room.
+    /// Fewer call slots than the threads use, and fewer credits than calls: after a resumption some requests must wait for room.
     Full,
-    /// One call and one credit.
+    /// One call slot and one credit.
     Single,
 }
 
@@ -47,11 +47,11 @@ impl Windows {
     }
 }
 
-/// What the handler does after it has written the id to the log.
+/// Action of the handler after it has written the id to the log.
 #[derive(Payload, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum React {
     Reply,
-    /// An error of its own. A deferred handler drops its responder.
+    /// Returns a handler error. A deferred handler drops its responder instead.
     Fail,
 }
 
@@ -59,8 +59,8 @@ pub(super) enum React {
 pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) react: React,
-    /// Execution time after the id is in the log, microseconds. Only handlers of the pool take it.
-    pub(super) takes: u32,
+    /// Execution time after the id is in the log, in microseconds. Only handlers on the pool use it.
+    pub(super) duration_us: u32,
     /// Bytes of the reply's body.
     pub(super) reply: u32,
     pub(super) body: Vec<u8>,
@@ -114,7 +114,7 @@ pub(super) struct Bulk {
     pub(super) entry: Entry,
 }
 
-/// A request of one class whose reply is of the other: the credit may be back long before the reply.
+/// A request whose reply has the other class, so that the credit may return long before the reply.
 #[derive(Message, Debug)]
 #[message(name = "faults.ledger.crossed", reply = CrossedReceipt)]
 pub(super) struct Crossed {
@@ -127,12 +127,12 @@ pub(super) struct Crossed {
 pub(super) struct Empty {}
 
 /// The byte that fills the body of an entry.
-#[expect(clippy::cast_possible_truncation, reason = "some byte that differs from call to call")]
+#[expect(clippy::cast_possible_truncation, reason = "any byte that differs between calls")]
 pub(super) const fn fill(id: u64) -> u8 {
     (id ^ id >> 8 ^ id >> 40) as u8
 }
 
-/// Executes an entry: the log first, then everything else.
+/// Executes an entry: writes the log first, then does everything else.
 fn executed(log: &File, entry: &Entry) -> Result<Receipt, u32> {
     append(log, entry.id);
     assert!(
@@ -150,14 +150,14 @@ fn executed(log: &File, entry: &Entry) -> Result<Receipt, u32> {
 
 fn executed_for_a_while(log: &File, entry: &Entry) -> Result<Receipt, u32> {
     let outcome = executed(log, entry);
-    if entry.takes > 0 {
-        lasts(Duration::from_micros(entry.takes.into()));
+    if entry.duration_us > 0 {
+        pause(Duration::from_micros(entry.duration_us.into()));
     }
     outcome
 }
 
 /// Runs the server in a child process: `LISTEN LOG WINDOWS`.
-pub(crate) fn serves(arguments: &[&str]) {
+pub(crate) fn serve(arguments: &[&str]) {
     let log = Arc::new(OpenOptions::new().append(true).open(arguments[1]).unwrap());
     let logs = [(); 6].map(|()| Arc::clone(&log));
     let [inline, pooled, deferred, bulk, crossed, empty] = logs;
@@ -179,6 +179,6 @@ pub(crate) fn serves(arguments: &[&str]) {
         })
         .start()
         .unwrap();
-    say(&format!("listening {}", node.listening()[0]));
+    report(&format!("listening {}", node.listening()[0]));
     while !command().is_empty() {}
 }

@@ -1,4 +1,4 @@
-//! Processors that come and go while the module is there: each has a worker of its own, and no boost is lost.
+//! CPUs that go online and offline while the module is loaded: each online CPU has its own worker, and no boost is lost.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use pronto_expedite::{Device, Flag};
 use crate::machine::{Module, Numbered, pin, until};
 use crate::waiting::{GENEROUS, is_settled, read, write};
 
-/// The processor that comes and goes.
+/// The CPU that the tests take offline and online.
 const SECOND: usize = 1;
 
-/// Messages each time, and times.
+/// Messages per measurement.
 const ROUNDS: u64 = 5;
 
 fn set_online(is_online: bool) {
@@ -19,16 +19,16 @@ fn set_online(is_online: bool) {
     fs::write(path, if is_online { "1" } else { "0" }).unwrap();
 }
 
-/// Has the second processor there again in any case.
-struct Again;
+/// Guard that brings the second CPU online again.
+struct OnlineAgain;
 
-impl Drop for Again {
+impl Drop for OnlineAgain {
     fn drop(&mut self) {
         set_online(true);
     }
 }
 
-/// The module's threads, each with the processors on which it may run.
+/// Returns the module's threads, each with the CPUs on which it may run.
 fn workers() -> Vec<(String, String)> {
     let processes = fs::read_dir("/proc").unwrap();
     let status = processes.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("status")).ok());
@@ -48,7 +48,8 @@ fn named(workers: &[(&str, &str)]) -> Vec<(String, String)> {
     workers.iter().map(|(name, cpus)| ((*name).to_owned(), (*cpus).to_owned())).collect()
 }
 
-/// Lets a thread take messages from a TCP connection, whose arrivals interrupts announce; how many boosts the worker made.
+/// Lets a thread read messages from a TCP connection, whose arrivals are announced by interrupts. Returns the number of boosts
+/// made by the worker.
 fn boosts(cpu: Option<usize>) -> u64 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap().into();
@@ -79,8 +80,8 @@ fn boosts(cpu: Option<usize>) -> u64 {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_processor_that_comes_later_has_a_worker() {
-    let _again = Again;
+fn a_cpu_that_goes_online_later_gets_a_worker() {
+    let _again = OnlineAgain;
     set_online(false);
     let _module = Module::load(GENEROUS);
     let first = [("expedite/0", "0"), ("expedite/any", "0-1")];
@@ -95,16 +96,16 @@ fn a_processor_that_comes_later_has_a_worker() {
     assert!(boosts(None) >= ROUNDS - 1);
 }
 
-/// No thread can be made as long as this lives.
+/// Guard during which no thread can be created.
 struct NoThreads(String);
 
-/// How many threads there may be.
+/// Maximum number of threads in the system.
 const THREADS_MAX: &str = "/proc/sys/kernel/threads-max";
 
 impl NoThreads {
     fn begin() -> Self {
         let before = fs::read_to_string(THREADS_MAX).unwrap();
-        // The least that the kernel takes; there are more already.
+        // The minimum that the kernel accepts; more threads already exist.
         fs::write(THREADS_MAX, "20").unwrap();
         Self(before)
     }
@@ -118,8 +119,8 @@ impl Drop for NoThreads {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn where_no_worker_can_be_made_the_spare_one_serves() {
-    let _again = Again;
+fn the_spare_worker_serves_a_cpu_without_a_worker() {
+    let _again = OnlineAgain;
     set_online(false);
     let _module = Module::load(GENEROUS);
     let none = NoThreads::begin();
@@ -131,8 +132,8 @@ fn where_no_worker_can_be_made_the_spare_one_serves() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn no_boost_is_lost_when_processors_go() {
-    let _again = Again;
+fn no_boost_is_lost_when_cpus_go_offline() {
+    let _again = OnlineAgain;
     let module = Module::load(GENEROUS);
     let handlers: Vec<_> =
         (0..4).map(|_| Numbered::spawn(|| (0..3).map(|_| boosts(None)).sum::<u64>())).collect();
