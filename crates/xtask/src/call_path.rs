@@ -41,7 +41,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
         match source {
             Ok(source) if defines(&source, &step.function) => {}
             Ok(_) => objections.push(format!("{PAGE}: {} does not define `{}`", step.file, step.function)),
-            Err(_) => objections.push(format!("{PAGE}: there is no file {}", step.file)),
+            Err(_) => objections.push(format!("{PAGE}: no such file: {}", step.file)),
         }
     }
     if objections.is_empty() {

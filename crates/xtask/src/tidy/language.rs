@@ -58,7 +58,6 @@ const NOT_YET: &[&str] = &[
     "bench/peers",
     "bench/src",
     "bench/tests",
-    "crates/xtask",
     "docs/measuring.md",
     "docs/papers.md",
     "docs/protocol.md",
