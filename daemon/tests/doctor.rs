@@ -60,7 +60,7 @@ fn the_help_has_an_example_and_the_exit_codes() {
 
 /// The report names the options that the kernel refuses to an unprivileged user, and needs no rights itself.
 #[test]
-fn an_unprivileged_user_sees_what_is_refused() {
+fn an_unprivileged_user_sees_the_refused_checks() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: only root can run the program as another user");
         return;

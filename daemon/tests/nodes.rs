@@ -246,7 +246,7 @@ fn transparent_huge_pages_are_disabled() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_suggest_an_action() {
     let dir = directory("mistakes");
     let wrong = config(&dir, 1, "wokers = 3\n");
     let daemon = Command::new(env!("CARGO_BIN_EXE_prontod"))
@@ -283,7 +283,7 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn a_check_finds_what_a_start_would_and_names_the_file_once() {
+fn a_check_finds_the_errors_of_a_start_and_names_the_file_once() {
     let dir = directory("checks");
     let peers = "[[peer]]\nnode = 2\naddress = [\"shm:@two\"]\n[[peer]]\nnode = 3\naddress = [\"shm:@two\"]";
     for (text, why) in [

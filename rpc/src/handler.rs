@@ -103,8 +103,8 @@ impl<H: Host> Route<H> {
         Self::new::<M>(M::ORDER.into(), move |incoming, bytes, token| {
             decoded(bytes, token, |message, token| {
                 let result = handler(&Context { incoming }, message);
-                let patience = |attempt: &mut dyn FnMut() -> bool| incoming.try_patiently(attempt);
-                token.respond(result.into_response(incoming.session, &patience));
+                let retry_wait = |attempt: &mut dyn FnMut() -> bool| incoming.try_with_retries(attempt);
+                token.respond(result.into_response(incoming.session, &retry_wait));
             });
         })
     }
@@ -177,8 +177,8 @@ impl<H: Host> Route<H> {
     ) -> Self {
         Self::in_place::<M>(M::ORDER.into(), move |incoming, place, token| {
             let result = handler(&Context { incoming }, place);
-            let patience = |attempt: &mut dyn FnMut() -> bool| incoming.try_patiently(attempt);
-            token.respond(result.into_response(incoming.session, &patience));
+            let retry_wait = |attempt: &mut dyn FnMut() -> bool| incoming.try_with_retries(attempt);
+            token.respond(result.into_response(incoming.session, &retry_wait));
         })
     }
 
@@ -269,17 +269,17 @@ fn decoded<'turn, M: Message>(
 }
 
 impl<'a, H: Host> Incoming<'a, H> {
-    /// Repeats `attempt` until it returns true, the caller's deadline passes, or [`REPLY_PATIENCE`] ends. Another worker takes this
+    /// Repeats `attempt` until it returns true, the caller's deadline passes, or [`REPLY_RETRY_LIMIT`] ends. Another worker takes this
     /// worker's place in the pool meanwhile, so that a peer that receives no replies does not delay the calls of other peers.
-    fn try_patiently(&self, attempt: &mut dyn FnMut() -> bool) {
-        let until = self.deadline.min(self.host.now() + REPLY_PATIENCE);
-        let patience = || {
+    fn try_with_retries(&self, attempt: &mut dyn FnMut() -> bool) {
+        let until = self.deadline.min(self.host.now() + REPLY_RETRY_LIMIT);
+        let retry_wait = || {
             while !attempt() && self.host.now() < until {
                 self.host.pause();
             }
         };
         // Without a spare worker to take over, the reply is not tried again.
-        let _no_spare = self.host.while_waiting(patience);
+        let _no_spare = self.host.while_waiting(retry_wait);
     }
 
     /// Returns the context of a handler for one message.
@@ -414,37 +414,41 @@ impl<R: Message, H: Host> Responder<R, H> {
 }
 
 /// A function that repeats an attempt until it succeeds or a time limit passes. It may not try at all.
-pub type Patience<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool);
+pub type RetryWait<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool);
 
 /// A value that a handler may return: a reply, or a `Result` of a reply and an error value.
 pub trait IntoResponse<R: Message> {
-    /// Encodes the response. If there is no room for it, `patience` may try again.
-    fn into_response<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Response;
+    /// Encodes the response. If there is no room for it, `retry_wait` may try again.
+    fn into_response<Q: QueuePair>(self, session: &Session<Q>, retry_wait: RetryWait<'_>) -> Response;
 }
 
 impl<R: Message> IntoResponse<R> for R {
-    fn into_response<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Response {
-        reply_of(&self, session, patience)
+    fn into_response<Q: QueuePair>(self, session: &Session<Q>, retry_wait: RetryWait<'_>) -> Response {
+        reply_of(&self, session, retry_wait)
     }
 }
 
 impl<R: Message, E: Payload> IntoResponse<R> for Result<R, E> {
-    fn into_response<Q: QueuePair>(self, session: &Session<Q>, patience: Patience<'_>) -> Response {
+    fn into_response<Q: QueuePair>(self, session: &Session<Q>, retry_wait: RetryWait<'_>) -> Response {
         match self {
-            Ok(reply) => reply_of(&reply, session, patience),
-            Err(error) => error_of(&error, R::CLASS, session, patience),
+            Ok(reply) => reply_of(&reply, session, retry_wait),
+            Err(error) => error_of(&error, R::CLASS, session, retry_wait),
         }
     }
 }
 
 /// Longest time that a worker waits for room for a reply.
-const REPLY_PATIENCE: Nanos = Nanos::from_secs(1);
+const REPLY_RETRY_LIMIT: Nanos = Nanos::from_secs(1);
 
 /// Owner number of the ring space of a reply.
 const OWNER_REPLY: u32 = 1;
 
-fn reply_of<R: Message, Q: QueuePair>(reply: &R, session: &Session<Q>, patience: Patience<'_>) -> Response {
-    match encode_patiently(session, R::CLASS, reply, patience) {
+fn reply_of<R: Message, Q: QueuePair>(
+    reply: &R,
+    session: &Session<Q>,
+    retry_wait: RetryWait<'_>,
+) -> Response {
+    match encode_with_retries(session, R::CLASS, reply, retry_wait) {
         Ok(payload) => Response::Reply { class: R::CLASS, payload },
         Err(error) => Response::failure(code_of(error)),
     }
@@ -454,25 +458,25 @@ fn error_of<E: Payload, Q: QueuePair>(
     error: &E,
     class: Class,
     session: &Session<Q>,
-    patience: Patience<'_>,
+    retry_wait: RetryWait<'_>,
 ) -> Response {
-    match encode_patiently(session, class, error, patience) {
+    match encode_with_retries(session, class, error, retry_wait) {
         Ok(payload) => Response::Failure { code: FailureCode::HandlerError, payload },
         Err(error) => Response::failure(code_of(error)),
     }
 }
 
-fn encode_patiently<P: Payload, Q: QueuePair>(
+fn encode_with_retries<P: Payload, Q: QueuePair>(
     session: &Session<Q>,
     class: Class,
     value: &P,
-    patience: Patience<'_>,
+    retry_wait: RetryWait<'_>,
 ) -> Result<OutgoingPayload, NotEncoded> {
     let encode = || encode(value, |len| session.loan(class, len, OWNER_REPLY));
     let mut outcome = encode();
     let waits = |outcome: &Result<_, NotEncoded>| matches!(outcome, Err(NotEncoded::Send(refused)) if refused.is_retryable());
     if waits(&outcome) {
-        patience(&mut || {
+        retry_wait(&mut || {
             outcome = encode();
             !waits(&outcome)
         });

@@ -369,7 +369,7 @@ impl<H: Host> Peer<H> {
                     if host.may_wait() == MayWait::Never {
                         return Err(refused.into());
                     }
-                    let begin = || session.begin_room_wait(self.asked_here(), timeout, host);
+                    let begin = || session.begin_room_wait(self.requested_here(), timeout, host);
                     let wait = wait.get_or_insert_with(begin);
                     let mut sink = self.ends.host.waiting_sink(&self.ends.session);
                     match session.wait_for_room(wait, &refused, host.now(), &mut sink, host) {
@@ -389,7 +389,7 @@ impl<H: Host> Peer<H> {
     }
 
     /// Returns the wait request, adapted to the calling thread.
-    fn asked_here(&self) -> WaitRequest {
+    fn requested_here(&self) -> WaitRequest {
         match self.ends.host.may_wait() {
             MayWait::InPool => self.asked.by(self.policy().nested()),
             MayWait::Freely | MayWait::Never | MayWait::Forked => self.asked,

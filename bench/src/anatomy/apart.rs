@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::session::{Event, Inbound, Sink};
-use pronto_counts::pair::{Callee, Ends, LOOKS, Pairs};
+use pronto_counts::pair::{Callee, Ends, POLL_BATCH, Pairs};
 
 use super::stages::{Ask, Held, Stages};
 use super::watched::{Notes, Watched};
@@ -72,7 +72,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
         let call = self.post(link, self.encoded(&link.caller)?)?;
         let mut handed = Handed { callee: &link.callee, request: None, when: None };
         let (notes, ()) = Notes::of(|| {
-            for _ in 0..LOOKS {
+            for _ in 0..POLL_BATCH {
                 link.callee.session.turn(1, || false, &mut handed, &self.still);
                 if handed.request.is_some() {
                     break;
@@ -120,7 +120,7 @@ fn wait(notes: &Notes, parts: &mut Parts) -> anyhow::Result<()> {
 }
 
 fn serve_apart<Q: QueuePair + 'static>(link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
-    let (notes, served) = Notes::of(|| link.callee.serve(LOOKS));
+    let (notes, served) = Notes::of(|| link.callee.serve(POLL_BATCH));
     anyhow::ensure!(served == 1, "each request is served once");
     let pieces = notes.pieces([notes.looked, notes.left]).context("an answer leaves")?;
     parts.pieces([Part::ServeBegins, Part::ServeAnswers, Part::ServeEnds], pieces);

@@ -8,7 +8,7 @@ use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Extent, Gather, InlineMessage, MessageSlot, Operation, PollOutcome,
     QueuePair, SendWork, ShortMessage, Signal, WrId,
 };
-use pronto_counts::pair::{LOOKS, Pairs};
+use pronto_counts::pair::{POLL_BATCH, Pairs};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use super::{LINKS, Part, Parts};
@@ -82,7 +82,7 @@ fn poll(
     inline: &mut InlineMessage,
     short: &mut ShortMessage,
 ) -> anyhow::Result<()> {
-    for _ in 0..LOOKS {
+    for _ in 0..POLL_BATCH {
         match side.poll(MessageSlot { inline, short })? {
             PollOutcome::Nothing | PollOutcome::OneSided => {}
             found => {

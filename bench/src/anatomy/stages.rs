@@ -13,7 +13,7 @@ use pronto_core::session::{
     CallSpec, DetachedToken, End, Event, FastOutcome, Inbound, OutgoingPayload, ReplySlots, Response,
     Session, Sink, TokenSlot, TypeKey, WaitOutcome,
 };
-use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Pairs, Still};
+use pronto_counts::pair::{Callee, Ends, Nobody, POLL_BATCH, Pairs, Still};
 use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
 
 use super::{LINKS, Part, Parts, Way};
@@ -94,7 +94,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
             self.way = Way::Started;
             return Ok(());
         };
-        anyhow::ensure!(link.callee.serve(LOOKS) == 1, "the request is served");
+        anyhow::ensure!(link.callee.serve(POLL_BATCH) == 1, "the request is served");
         self.find_soon(link, call, |_| ())?;
         self.settle();
         Ok(())
@@ -119,8 +119,9 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         parts.time(Part::Start, OPS, || {
             peers.iter().try_for_each(|peer| peer.start(black_box(&self.ask)).map(|call| pending.push(call)))
         })?;
-        let served = parts
-            .time(Part::Serve, OPS, || self.links.iter().map(|link| link.callee.serve(LOOKS)).sum::<u32>());
+        let served = parts.time(Part::Serve, OPS, || {
+            self.links.iter().map(|link| link.callee.serve(POLL_BATCH)).sum::<u32>()
+        });
         anyhow::ensure!(served == OPS, "each request is served once");
         parts.time(Part::Finish, OPS, || {
             pending.into_iter().try_for_each(|call| call.wait().map(|reply| drop(black_box(reply))))
@@ -132,8 +133,9 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     /// As a call does that is looked for at once, but for that its posting and its look stand apart: between them the callee answers.
     fn by_looks(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let calls = self.send(parts)?;
-        let served = parts
-            .time(Part::Serve, OPS, || self.links.iter().map(|link| link.callee.serve(LOOKS)).sum::<u32>());
+        let served = parts.time(Part::Serve, OPS, || {
+            self.links.iter().map(|link| link.callee.serve(POLL_BATCH)).sum::<u32>()
+        });
         anyhow::ensure!(served == OPS, "each request is served once");
         parts.time(Part::Wait, OPS, || {
             let mut links = self.links.iter().zip(&calls);
@@ -199,7 +201,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         parts.time(Part::TakeIn, OPS, || {
             for (index, link) in self.links.iter().enumerate() {
                 let mut sink = Keep { callee: &link.callee, kept: &mut kept };
-                for _ in 0..LOOKS {
+                for _ in 0..POLL_BATCH {
                     link.callee.session.turn(1, || false, &mut sink, &self.still);
                     if sink.kept.len() > index {
                         break;

@@ -175,9 +175,9 @@ impl Row {
 /// short ones in the thread's arena, others in the first half of the first chunk.
 fn buffers(provider: &str, size: usize) -> usize {
     let config = if provider == VERBS { RingConfig::pinned() } else { RingConfig::default() };
-    let [strip, chunk] = [config.strip_bytes, config.first_chunk_bytes].map(|bytes| bytes as usize);
+    let [arena, chunk] = [config.arena_bytes, config.first_chunk_bytes].map(|bytes| bytes as usize);
     // No buffer takes more than a quarter of a thread arena.
-    let room = if size <= strip / 4 { strip } else { chunk / 2 };
+    let room = if size <= arena / 4 { arena } else { chunk / 2 };
     (room / size).clamp(1, BUFFERS)
 }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn short_buffers_fill_a_strip_at_most_and_longer_ones_half_a_chunk() {
+    fn short_buffers_fill_at_most_an_arena_and_longer_ones_half_a_chunk() {
         assert_eq!(SIZES.map(|size| buffers("shm", size)), [64, 64, 64, 32, 8, 32, 8]);
         assert_eq!(SIZES.map(|size| buffers(VERBS, size)), [64, 64, 16, 4, 16, 4, 1]);
     }

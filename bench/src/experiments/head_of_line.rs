@@ -119,7 +119,7 @@ impl Row {
     const fn chunk(&self) -> u64 {
         match self.provider {
             Provider::Shm => Chunking::COPIED.len,
-            Provider::Tcp => Chunking::CARRIED.len,
+            Provider::Tcp => Chunking::INTO_BUFFERS.len,
         }
     }
 

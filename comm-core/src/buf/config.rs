@@ -38,7 +38,7 @@ pub struct RingConfig {
     pub first_chunk_bytes: u32,
     /// Size of a thread arena (strip), bytes, or 0 for none. There are eight arenas. A buffer of up to a quarter of this size comes from
     /// the arena of its thread.
-    pub strip_bytes: u32,
+    pub arena_bytes: u32,
     /// Overflow slots, smallest first.
     pub overflow: [SlotClass; OVERFLOW_CLASSES],
     /// Age from which a held buffer is a straggler.
@@ -52,7 +52,7 @@ impl RingConfig {
     /// only 128 KiB of thread arenas.
     #[must_use]
     pub fn pinned() -> Self {
-        Self { first_chunk_bytes: 512 << 10, strip_bytes: 16 << 10, ..Self::default() }
+        Self { first_chunk_bytes: 512 << 10, arena_bytes: 16 << 10, ..Self::default() }
     }
 }
 
@@ -62,7 +62,7 @@ impl Default for RingConfig {
         Self {
             chunk_bytes: 4 << 20,
             first_chunk_bytes: 4 << 20,
-            strip_bytes: 128 << 10,
+            arena_bytes: 128 << 10,
             overflow: [
                 SlotClass { bytes: 1 << 10, count: 32 },
                 SlotClass { bytes: 8 << 10, count: 8 },
@@ -75,7 +75,7 @@ impl Default for RingConfig {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
-const STRIPS_U32: u32 = ARENAS as u32;
+const ARENAS_U32: u32 = ARENAS as u32;
 
 /// The division of a memory of a given length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,9 @@ pub(super) struct Layout {
     /// Usable size of the first chunk, bytes.
     pub(super) first_chunk_bytes: u32,
     /// Size of a thread arena, bytes; 0 if there are none.
-    pub(super) strip_bytes: u32,
+    pub(super) arena_bytes: u32,
     /// Offset of the thread arenas, which end where the overflow slots begin.
-    pub(super) strips_at: u32,
+    pub(super) arenas_at: u32,
     /// Offset of the overflow slots, which end with the memory.
     pub(super) overflow_at: u32,
 }
@@ -110,18 +110,18 @@ impl RingConfig {
             _ => (none, 0),
         };
         let overflow_at = len - overflow_bytes;
-        let strip_bytes = self.strip_bytes - self.strip_bytes % ALIGNMENT;
-        let strips = strip_bytes.checked_mul(STRIPS_U32).filter(|bytes| *bytes <= len / 4);
-        let strip_bytes = strips.map_or(0, |_| strip_bytes);
-        let for_chunks = overflow_at - strip_bytes * STRIPS_U32;
+        let arena_bytes = self.arena_bytes - self.arena_bytes % ALIGNMENT;
+        let arenas = arena_bytes.checked_mul(ARENAS_U32).filter(|bytes| *bytes <= len / 4);
+        let arena_bytes = arenas.map_or(0, |_| arena_bytes);
+        let for_chunks = overflow_at - arena_bytes * ARENAS_U32;
         let limit = self.chunk_bytes.min(super::chunk::MAX_BYTES).min(for_chunks / 2).max(ALIGNMENT);
         let chunk_bytes = 1 << limit.ilog2();
         let layout = Layout {
             chunks: for_chunks / chunk_bytes,
             chunk_bytes,
             first_chunk_bytes: self.first_chunk_bytes.min(chunk_bytes),
-            strip_bytes,
-            strips_at: for_chunks,
+            arena_bytes,
+            arenas_at: for_chunks,
             overflow_at,
         };
         (layout, overflow)

@@ -29,7 +29,7 @@ impl Touched {
         let config = RingConfig {
             chunk_bytes: 128,
             first_chunk_bytes: 128,
-            strip_bytes: 0,
+            arena_bytes: 0,
             overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
             straggler_after: Nanos::NEVER,
             placement: Placement::HotFirst,
@@ -174,23 +174,23 @@ fn loom_no_thread_allocates_in_a_lent_chunk() {
 }
 
 /// A ring with thread arenas of four lines, set in a [`PresentRing`]; a cell for each line of the arenas, and a weak reference to the ring.
-struct Strips {
+struct Arenas {
     present: PresentRing,
     lines: Vec<UnsafeCell<u32>>,
-    strips_at: usize,
+    arenas_at: usize,
     ring: Weak<SendRing>,
 }
 
 #[expect(unsafe_code, reason = "the model checks whether this is sound")]
 // SAFETY: only the owner of a line accesses its cell.
-unsafe impl Sync for Strips {}
+unsafe impl Sync for Arenas {}
 
-impl Strips {
+impl Arenas {
     fn new() -> Arc<Self> {
         let config = RingConfig {
             chunk_bytes: 64,
             first_chunk_bytes: 64,
-            strip_bytes: 256,
+            arena_bytes: 256,
             overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
             straggler_after: Nanos::NEVER,
             placement: Placement::HotFirst,
@@ -200,11 +200,11 @@ impl Strips {
                 .expect("the memory is new"),
         );
         let weak = Arc::downgrade(&ring);
-        let strips_at = ring.initial()[1].start;
+        let arenas_at = ring.initial()[1].start;
         let present = PresentRing::new();
         present.set(Some(ring), thread::yield_now);
         let lines = (0..4 * ARENAS).map(|_| UnsafeCell::new(0)).collect();
-        Arc::new(Self { present, lines, strips_at, ring: weak })
+        Arc::new(Self { present, lines, arenas_at, ring: weak })
     }
 
     fn take(&self, thread: usize) -> Option<Frame> {
@@ -216,7 +216,7 @@ impl Strips {
     /// Accesses the lines of a buffer, like its owner, and checks that the ring lives. Other models test the chunks.
     fn touch(&self, frame: &Frame) {
         assert!(self.ring.strong_count() > 0, "a ring outlives its buffers");
-        if let Some(at) = (frame.extent().offset as usize).checked_sub(self.strips_at) {
+        if let Some(at) = (frame.extent().offset as usize).checked_sub(self.arenas_at) {
             self.touch_lines(at / 64..at / 64 + 1);
         }
     }
@@ -234,7 +234,7 @@ impl Strips {
 #[test]
 fn loom_an_arena_starts_over_after_the_last_buffer_is_freed() {
     loom::model(|| {
-        let state = Strips::new();
+        let state = Arenas::new();
         let first = state.take(0).expect("the arena is empty");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || {
@@ -252,7 +252,7 @@ fn loom_an_arena_starts_over_after_the_last_buffer_is_freed() {
 #[test]
 fn loom_threads_of_one_number_share_no_line() {
     loom::model(|| {
-        let state = Strips::new();
+        let state = Arenas::new();
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || drop(other.take(0)));
         drop(state.take(0));
@@ -264,13 +264,13 @@ fn loom_threads_of_one_number_share_no_line() {
 #[test]
 fn loom_no_thread_allocates_in_a_lent_arena() {
     loom::model(|| {
-        let state = Strips::new();
+        let state = Arenas::new();
         drop(state.take(0));
-        assert!(state.present.idle_strip().is_none(), "the first check only records the state");
+        assert!(state.present.idle_arena().is_none(), "the first check only records the state");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || drop(other.take(0)));
-        if let Some(arena) = state.present.idle_strip() {
-            let first = (arena.range().start - state.strips_at) / 64;
+        if let Some(arena) = state.present.idle_arena() {
+            let first = (arena.range().start - state.arenas_at) / 64;
             state.touch_lines(first..first + 4);
         }
         thread.join().unwrap();
@@ -281,7 +281,7 @@ fn loom_no_thread_allocates_in_a_lent_arena() {
 #[test]
 fn loom_a_ring_is_dropped_with_its_last_buffer() {
     loom::model(|| {
-        let state = Strips::new();
+        let state = Arenas::new();
         let held = state.take(0).expect("the arena is empty");
         let other = Arc::clone(&state);
         let thread = thread::spawn(move || {

@@ -99,7 +99,7 @@ impl Buffer {
 
     /// Wraps an extent that `ring` has just allocated in thread arena number `arena`. Called once per allocation.
     #[inline]
-    pub(super) fn in_strip(ring: &Arc<SendRing>, arena: usize, extent: Extent) -> Self {
+    pub(super) fn in_arena(ring: &Arc<SendRing>, arena: usize, extent: Extent) -> Self {
         Self { ring: Some(NonNull::from(&**ring)), place: pack(extent, arena as u64 + 1) }
     }
 
@@ -176,7 +176,7 @@ impl Drop for Buffer {
         }
         let arena = (self.place & TAG) as usize - 1;
         // SAFETY: invariant 4: the ring lives until this buffer is counted as freed.
-        let returned = unsafe { ring.as_ref() }.forget_in_strip(arena, self.extent().offset);
+        let returned = unsafe { ring.as_ref() }.forget_in_arena(arena, self.extent().offset);
         if ThreadArena::give_back(returned) {
             give_up(ring);
         }

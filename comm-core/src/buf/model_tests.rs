@@ -11,8 +11,8 @@ use crate::fabric::HeapSendMemory;
 use crate::time::Nanos;
 
 const CHUNK: usize = 2048;
-const STRIP: u32 = 512;
-const LEN: usize = 5 * CHUNK + 8 * STRIP as usize;
+const ARENA: u32 = 512;
+const LEN: usize = 5 * CHUNK + 8 * ARENA as usize;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -75,7 +75,7 @@ impl Model {
         let config = RingConfig {
             chunk_bytes: 2048,
             first_chunk_bytes: 1024,
-            strip_bytes: STRIP,
+            arena_bytes: ARENA,
             overflow: [128, 256, 512].map(|bytes| SlotClass { bytes, count: 2 }),
             straggler_after: Nanos::from_millis(100),
             placement,
@@ -138,7 +138,7 @@ impl Model {
                 }
             }
             Step::TrimStrip => {
-                if let Some(arena) = self.present.idle_strip() {
+                if let Some(arena) = self.present.idle_arena() {
                     let range = arena.range();
                     prop_assert!(
                         self.live.iter().all(|(frame, _)| !range.contains(&(frame.extent().offset as usize)))

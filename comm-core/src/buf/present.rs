@@ -35,14 +35,14 @@ pub(crate) struct AllTaken;
 pub(crate) struct PresentRing {
     /// References to the same ring, except while [`PresentRing::set`] replaces them one by one.
     references: [TryLock<Option<Arc<SendRing>>>; REFERENCES],
-    strips: [CachePadded<TryLock<Option<Arc<SendRing>>>>; ARENAS],
+    arenas: [CachePadded<TryLock<Option<Arc<SendRing>>>>; ARENAS],
 }
 
 impl PresentRing {
     /// Returns a value without a ring.
     pub(crate) fn new() -> Self {
-        let strips = core::array::from_fn(|_| CachePadded::new(TryLock::new(None)));
-        Self { references: core::array::from_fn(|_| TryLock::new(None)), strips }
+        let arenas = core::array::from_fn(|_| CachePadded::new(TryLock::new(None)));
+        Self { references: core::array::from_fn(|_| TryLock::new(None)), arenas }
     }
 
     /// Replaces the ring by another one or none. Buffers of the old ring stay valid. Calls `pause` between two attempts at a lock that
@@ -53,12 +53,12 @@ impl PresentRing {
     pub(crate) fn set(&self, ring: Option<Arc<SendRing>>, mut pause: impl FnMut()) {
         let with_strips = ring.as_ref().filter(|ring| ring.has_strips());
         if let Some(ring) = with_strips {
-            assert!(ring.enter_strips(), "a ring is entered once");
+            assert!(ring.enter_arenas(), "a ring is entered once");
         }
-        for (index, arena) in self.strips.iter().enumerate() {
+        for (index, arena) in self.arenas.iter().enumerate() {
             let old = core::mem::replace(&mut *wait_for(arena, &mut pause), with_strips.map(Arc::clone));
             if let Some(old) = old {
-                SendRing::retire_strip(old, index);
+                SendRing::retire_arena(old, index);
             }
         }
         let mut before = None;
@@ -93,7 +93,7 @@ impl PresentRing {
     /// Returns a buffer of `len` bytes for the thread with that number, or `None` if there is no ring.
     #[inline]
     pub(super) fn loan_by(&self, thread: usize, len: usize, owner: u32) -> Option<Result<Loan, Exhausted>> {
-        match self.loan_of_strip_by(thread, len, owner) {
+        match self.loan_of_arena_by(thread, len, owner) {
             Some(loan) => Some(Ok(loan)),
             None => self.loan_of_chunks(len, owner),
         }
@@ -101,23 +101,23 @@ impl PresentRing {
 
     /// Returns a buffer from this thread's arena, if it has room for `len` bytes.
     #[inline]
-    pub(crate) fn loan_of_strip(&self, len: usize, owner: u32) -> Option<Loan> {
-        self.loan_of_strip_by(thread_number(), len, owner)
+    pub(crate) fn loan_of_arena(&self, len: usize, owner: u32) -> Option<Loan> {
+        self.loan_of_arena_by(thread_number(), len, owner)
     }
 
     #[inline]
-    fn loan_of_strip_by(&self, thread: usize, len: usize, owner: u32) -> Option<Loan> {
-        let buffer = self.take_in_strip(thread % ARENAS, len, owner);
+    fn loan_of_arena_by(&self, thread: usize, len: usize, owner: u32) -> Option<Loan> {
+        let buffer = self.take_in_arena(thread % ARENAS, len, owner);
         buffer.is_some().then(|| Loan::new(buffer))
     }
 
     /// Returns a buffer of a thread arena, or one without an allocation. The result is returned in registers.
     #[inline(never)]
-    fn take_in_strip(&self, index: usize, len: usize, owner: u32) -> Buffer {
-        let Some(arena) = self.strips[index].try_lock() else { return Buffer::none() };
+    fn take_in_arena(&self, index: usize, len: usize, owner: u32) -> Buffer {
+        let Some(arena) = self.arenas[index].try_lock() else { return Buffer::none() };
         let Some(ring) = &*arena else { return Buffer::none() };
-        let extent = ring.take_in_strip(index, len, owner);
-        extent.map_or(Buffer::none(), |extent| Buffer::in_strip(ring, index, extent))
+        let extent = ring.take_in_arena(index, len, owner);
+        extent.map_or(Buffer::none(), |extent| Buffer::in_arena(ring, index, extent))
     }
 
     #[cold]
@@ -132,24 +132,24 @@ impl PresentRing {
 
     /// Returns a thread arena that no thread has used between the last two checks, and whose memory can be reclaimed. No thread can use it
     /// until the result is dropped.
-    pub(crate) fn idle_strip(&self) -> Option<IdleStrip<'_>> {
+    pub(crate) fn idle_arena(&self) -> Option<IdleArena<'_>> {
         let ring = self.ring().ok()??;
-        (0..ARENAS).filter(|index| ring.uses_strip(*index)).find_map(|index| {
+        (0..ARENAS).filter(|index| ring.uses_arena(*index)).find_map(|index| {
             // A thread that holds the lock uses the arena.
-            let arena = self.strips[index].try_lock()?;
-            let range = arena.as_ref()?.idle_strip(index)?;
-            Some(IdleStrip { _strip: arena, range })
+            let arena = self.arenas[index].try_lock()?;
+            let range = arena.as_ref()?.idle_arena(index)?;
+            Some(IdleArena { _arena: arena, range })
         })
     }
 }
 
 /// A thread arena that is lent to the provider until this is dropped.
-pub(crate) struct IdleStrip<'a> {
-    _strip: TryLockGuard<'a, Option<Arc<SendRing>>>,
+pub(crate) struct IdleArena<'a> {
+    _arena: TryLockGuard<'a, Option<Arc<SendRing>>>,
     range: Range<usize>,
 }
 
-impl IdleStrip<'_> {
+impl IdleArena<'_> {
     /// Returns the arena's range of bytes, from the base of the memory.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -196,7 +196,7 @@ mod tests {
 
     fn present() -> (PresentRing, Arc<SendRing>) {
         let memory = Arc::new(HeapSendMemory::new(1 << 20));
-        let config = RingConfig { strip_bytes: 16 << 10, ..RingConfig::default() };
+        let config = RingConfig { arena_bytes: 16 << 10, ..RingConfig::default() };
         let ring = Arc::new(SendRing::new(memory, config).expect("the memory is new"));
         let present = PresentRing::new();
         present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
@@ -213,7 +213,7 @@ mod tests {
             assert!(Arc::ptr_eq(&found, &ring));
             held.push(reference.try_lock().expect("the lock is free"));
         }
-        assert!(present.ring().is_err() && present.idle_strip().is_none());
+        assert!(present.ring().is_err() && present.idle_arena().is_none());
         let refused = present.loan_by(THREAD, too_long_for_a_strip, 7).expect("there is a ring");
         assert_eq!(refused.expect_err("all references are taken"), Exhausted::Ring);
         assert!(present.loan_by(THREAD, 64, 7).is_some_and(|loan| loan.is_ok()), "its arena is free");
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_real_time_thread_that_replaces_the_ring_lets_the_holders_of_its_locks_run() {
         let of_references: fn(&PresentRing) -> &TryLock<_> = |present| &present.references[1];
-        let of_strips: fn(&PresentRing) -> &TryLock<_> = |present| &present.strips[THREAD];
+        let of_strips: fn(&PresentRing) -> &TryLock<_> = |present| &present.arenas[THREAD];
         for lock in [of_references, of_strips] {
             let (present, _ring) = present();
             let held = Mutex::new(lock(&present).try_lock());

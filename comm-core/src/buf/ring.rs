@@ -101,7 +101,7 @@ pub struct SendRing {
     config: RingConfig,
     chunks: Box<[ChunkWord]>,
     /// The thread arenas: [`ARENAS`] of them, or none.
-    strips: Box<[ThreadArena]>,
+    arenas: Box<[ThreadArena]>,
     /// Whether a [`super::PresentRing`] has entered the thread arenas, which only one may do.
     entered: AtomicBool,
     /// Whether the ring's link has ended, so that the ring makes no more loans.
@@ -141,7 +141,7 @@ impl SendRing {
         if let Some(first) = chunks.first() {
             let _ = first.lend_closed() && first.open();
         }
-        let strips = if layout.strip_bytes == 0 { 0 } else { ARENAS };
+        let arenas = if layout.arena_bytes == 0 { 0 } else { ARENAS };
         let overflow = Overflow::new(layout.overflow_at, classes);
         let longest = match layout.chunks {
             0 => 0,
@@ -155,7 +155,7 @@ impl SendRing {
             layout,
             config,
             chunks,
-            strips: (0..strips).map(|_| ThreadArena::default()).collect(),
+            arenas: (0..arenas).map(|_| ThreadArena::default()).collect(),
             entered: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             overflow,
@@ -172,7 +172,7 @@ impl SendRing {
     /// Returns the ranges that must be ready from the start: the first chunk; the thread arenas and overflow slots.
     pub fn initial(&self) -> [Range<usize>; 2] {
         let first = if self.chunks.is_empty() { 0 } else { self.layout.first_chunk_bytes };
-        [0..first as usize, self.layout.strips_at as usize..self.memory.len() as usize]
+        [0..first as usize, self.layout.arenas_at as usize..self.memory.len() as usize]
     }
 
     /// Returns the longest payload that the ring takes, bytes.
@@ -270,7 +270,7 @@ impl SendRing {
     pub fn stats(&self) -> RingStats {
         RingStats {
             live: self.chunks.iter().map(|chunk| chunk.load().1).sum::<u32>()
-                + self.strips.iter().map(|arena| arena.load().1).sum::<u32>(),
+                + self.arenas.iter().map(|arena| arena.load().1).sum::<u32>(),
             open_chunks: self.chunks.iter().map(|chunk| u32::from(chunk.is_open())).sum(),
             overflow_in_use: self.overflow.in_use(),
             overflowed: self.overflowed.load(Ordering::Relaxed),
@@ -352,20 +352,20 @@ impl SendRing {
 
     /// Returns whether the ring has thread arenas.
     pub(super) fn has_strips(&self) -> bool {
-        !self.strips.is_empty()
+        !self.arenas.is_empty()
     }
 
     /// Enters the thread arenas. Returns whether the caller is the first; a later caller must not use them.
-    pub(super) fn enter_strips(&self) -> bool {
+    pub(super) fn enter_arenas(&self) -> bool {
         !self.entered.swap(true, Ordering::Relaxed)
     }
 
     /// Allocates in a thread arena, whose lock the caller holds. Returns `None` if the buffer is too long or the arena has no room.
     #[inline]
-    pub(super) fn take_in_strip(&self, arena: usize, len: usize, owner: u32) -> Option<Extent> {
-        let strip_bytes = self.layout.strip_bytes;
-        let len = u32::try_from(len).ok().filter(|len| *len <= strip_bytes / LARGEST_PART)?;
-        let line = self.strips.get(arena)?.take(lines(len), strip_bytes / ALIGNMENT)?;
+    pub(super) fn take_in_arena(&self, arena: usize, len: usize, owner: u32) -> Option<Extent> {
+        let arena_bytes = self.layout.arena_bytes;
+        let len = u32::try_from(len).ok().filter(|len| *len <= arena_bytes / LARGEST_PART)?;
+        let line = self.arenas.get(arena)?.take(lines(len), arena_bytes / ALIGNMENT)?;
         let offset = self.strip_at(arena) + line * ALIGNMENT;
         self.record((offset / ALIGNMENT) as usize, owner);
         Some(Extent { offset, len })
@@ -373,35 +373,35 @@ impl SendRing {
 
     /// Clears the record of a buffer in a thread arena, which is about to be freed. Returns the arena's count of freed buffers.
     #[inline]
-    pub(super) fn forget_in_strip(&self, arena: usize, offset: u32) -> &AtomicU64 {
+    pub(super) fn forget_in_arena(&self, arena: usize, offset: u32) -> &AtomicU64 {
         self.records[(offset / ALIGNMENT) as usize].store(0, Ordering::Relaxed);
-        self.strips[arena].returned()
+        self.arenas[arena].returned()
     }
 
     /// Ends allocation in a thread arena. The caller holds its lock, and passes the arena's reference to the ring.
-    pub(super) fn retire_strip(self: Arc<Self>, arena: usize) {
-        if !self.strips[arena].retire() {
+    pub(super) fn retire_arena(self: Arc<Self>, arena: usize) {
+        if !self.arenas[arena].retire() {
             // The thread that frees the last buffer drops the reference.
             core::mem::forget(self);
         }
     }
 
     /// Returns whether the memory of a thread arena was used since it was reclaimed. The result may already be out of date.
-    pub(super) fn uses_strip(&self, arena: usize) -> bool {
-        self.strips.get(arena).is_some_and(ThreadArena::is_used)
+    pub(super) fn uses_arena(&self, arena: usize) -> bool {
+        self.arenas.get(arena).is_some_and(ThreadArena::is_used)
     }
 
     /// Returns the range of a thread arena whose memory should be reclaimed. The caller holds the arena's lock until that is done.
-    pub(super) fn idle_strip(&self, arena: usize) -> Option<Range<usize>> {
+    pub(super) fn idle_arena(&self, arena: usize) -> Option<Range<usize>> {
         let start = self.strip_at(arena) as usize;
-        self.strips.get(arena)?.is_idle().then_some(start..start + self.layout.strip_bytes as usize)
+        self.arenas.get(arena)?.is_idle().then_some(start..start + self.layout.arena_bytes as usize)
     }
 
     /// Returns the offset of a thread arena.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
     const fn strip_at(&self, arena: usize) -> u32 {
-        self.layout.strips_at + arena as u32 * self.layout.strip_bytes
+        self.layout.arenas_at + arena as u32 * self.layout.arena_bytes
     }
 
     /// Frees a live buffer that is not in a thread arena.
@@ -460,7 +460,7 @@ impl SendRing {
             let start = index * lines_per_chunk;
             (start..start + chunk.load().0 as usize).find(|record| self.is_live(*record))
         });
-        let in_strips = self.strips.iter().enumerate().filter_map(|(index, arena)| {
+        let in_strips = self.arenas.iter().enumerate().filter_map(|(index, arena)| {
             let start = (self.strip_at(index) / ALIGNMENT) as usize;
             (start..start + arena.load().0 as usize).find(|record| self.is_live(*record))
         });

@@ -24,7 +24,7 @@ fn config(overflow: [SlotClass; OVERFLOW_CLASSES]) -> RingConfig {
     RingConfig {
         chunk_bytes: 1024,
         first_chunk_bytes: 1024,
-        strip_bytes: 0,
+        arena_bytes: 0,
         overflow,
         straggler_after: Nanos::from_millis(50),
         placement: Placement::HotFirst,
@@ -348,7 +348,7 @@ fn threads_never_share_bytes() {
 
 /// Returns a ring of four chunks with thread arenas of 1 KiB, and the value that holds it.
 fn present() -> (PresentRing, Arc<SendRing>) {
-    let ring = ring_of((CHUNKS + 4 * ARENAS) * CHUNK, RingConfig { strip_bytes: 1024, ..config(NONE) });
+    let ring = ring_of((CHUNKS + 4 * ARENAS) * CHUNK, RingConfig { arena_bytes: 1024, ..config(NONE) });
     let present = PresentRing::new();
     present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
     (present, ring)
@@ -434,11 +434,11 @@ fn a_ring_without_live_buffers_is_dropped_with_its_holder() {
 #[test]
 fn the_memory_of_an_idle_arena_is_reclaimed_once() {
     let (present, ring) = present();
-    let idle = || present.idle_strip().map(|arena| arena.range());
+    let idle = || present.idle_arena().map(|arena| arena.range());
     assert_eq!(idle(), None, "the arena was never used");
     let first = offset(&loan_by(&present, 1, 64));
     assert_eq!(idle(), None, "the arena was used since the last check");
-    let arena = present.idle_strip().expect("the arena was not used since");
+    let arena = present.idle_arena().expect("the arena was not used since");
     assert_eq!(arena.range(), first..first + 1024);
     assert_eq!(offset(&loan_by(&present, 1, 64)), 0, "the arena is lent");
     drop(arena);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_window_is_set_aside_at_most() {
+    fn the_reserve_of_credits_has_a_limit() {
         let credits = Credits::default();
         credits.reset(1, 100);
         while credits.try_take().is_some() {}

@@ -284,7 +284,7 @@ impl<Q> Lane<Q> {
     }
 
     /// Returns whether responses have arrived that are not acknowledged yet.
-    pub(super) const fn has_untold_answers(&self) -> bool {
+    pub(super) const fn has_response_acks_due(&self) -> bool {
         self.response_acks_due.0 != 0
     }
 
@@ -399,15 +399,15 @@ mod tests {
     }
 
     #[test]
-    fn each_message_acknowledges_what_was_received() {
+    fn each_message_acknowledges_all_received_ones() {
         let mut lane = lane();
         for _ in 0..4 {
             lane.respond_to_received(8);
         }
         lane.control_acks_due = CONTROL_WINDOW;
-        assert!(lane.owes_receipts() && lane.has_untold_answers() && lane.owes_credit(0));
+        assert!(lane.owes_receipts() && lane.has_response_acks_due() && lane.owes_credit(0));
         post(&mut lane, &NOTIFICATION);
-        assert!(!lane.owes_receipts() && !lane.has_untold_answers() && !lane.owes_credit(0));
+        assert!(!lane.owes_receipts() && !lane.has_response_acks_due() && !lane.owes_credit(0));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Decision {
     }
 
     /// Returns whether the thread sleeps immediately because past waits were long.
-    pub const fn is_learned(&self) -> bool {
+    pub const fn is_from_history(&self) -> bool {
         matches!(self.choice, Choice::Sleep(Reason::Learned))
     }
 
@@ -116,7 +116,7 @@ impl WaitHistory {
 
     #[cold]
     fn store_short(&self) {
-        self.0.store(self.spin().ended_at_once().to_bits(), Ordering::Relaxed);
+        self.0.store(self.spin().ended_immediately().to_bits(), Ordering::Relaxed);
     }
 
     /// Adds a wait of length `took`, which includes the wake-up if the thread has slept.
@@ -195,7 +195,7 @@ pub(crate) mod tests {
         assert_eq!(decide(&history, None, None).polls_for(), BOUND);
         slept(&history, Nanos::from_millis(10), 32);
         let decision = decide(&history, None, None);
-        assert!(decision.is_learned() && decision.polls_for() == Nanos::ZERO);
+        assert!(decision.is_from_history() && decision.polls_for() == Nanos::ZERO);
         let gap = history.gap();
         assert!(gap > Nanos::from_millis(7) && gap < Nanos::from_millis(10), "{gap:?}");
         for _ in 0..32 {
@@ -225,6 +225,6 @@ pub(crate) mod tests {
         slept(&history, Nanos::from_millis(10), 32);
         let limit = |bound| decide(&history, Some(bound), None);
         assert_eq!(limit(Nanos::from_millis(2)).polls_for(), Nanos::from_millis(2));
-        assert!(limit(Nanos::from_millis(1)).is_learned());
+        assert!(limit(Nanos::from_millis(1)).is_from_history());
     }
 }

@@ -22,7 +22,7 @@ use pronto_wire::{CallId, Class, Epoch, NodeId, TypeEntry, TypeId};
 
 /// Maximum number of polls by a callee before a sent message counts as lost. Over TCP the kernel delivers it
 /// immediately, usually within the sender's system call.
-pub const LOOKS: u32 = 1_000_000;
+pub const POLL_BATCH: u32 = 1_000_000;
 
 /// Budget of the receive pool over TCP, bytes.
 const POOL: usize = 8 << 20;
@@ -222,7 +222,7 @@ impl<Q: QueuePair + 'static> Clock for Still<Q> {
 
 impl<Q: QueuePair + 'static> Executor for Still<Q> {
     fn circumstances(&self, _: WaitPolicy) -> pronto_core::executor::Circumstances {
-        self.carry(LOOKS);
+        self.carry(POLL_BATCH);
         pronto_core::executor::alone(Nanos::NEVER)
     }
 

@@ -14,7 +14,7 @@ use crate::count;
 /// Number of peers, as in the experiment `idle-peers`.
 const PEERS: usize = 16;
 /// Number of polls after which peers without messages are known as idle.
-const LOOKS: u32 = 10_000;
+const POLL_BATCH: u32 = 10_000;
 
 /// A peer as a node registers it, without handlers.
 struct Peer<Q: QueuePair + 'static> {
@@ -47,10 +47,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
             Spec { cost: Cost::MemoryOfMany, priority: Priority::High, ..Spec::memory("peer", Sleep::Asked) };
         registered.push((manager.register(spec, peer)?, ends));
     }
-    let look = || assert_eq!(manager.poll(Trigger::Idle), Some(0), "nothing has been sent");
-    for _ in 0..LOOKS {
-        look();
+    let poll = || assert_eq!(manager.poll(Trigger::Idle), Some(0), "nothing has been sent");
+    for _ in 0..POLL_BATCH {
+        poll();
     }
-    count(&format!("look-shm-{PEERS}-peers"), look);
+    count(&format!("look-shm-{PEERS}-peers"), poll);
     Ok(())
 }

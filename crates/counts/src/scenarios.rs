@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
-use pronto_counts::pair::{Ends, LOOKS, Nobody, Pairs, Still};
+use pronto_counts::pair::{Ends, Nobody, POLL_BATCH, Pairs, Still};
 use pronto_rpc::{Peer, Route};
 use pronto_wire::Class;
 
@@ -82,7 +82,7 @@ impl<Q: QueuePair + 'static> Pair<Q> {
             let pending = pending.as_mut().map_err(|error| anyhow::anyhow!("{error}"))?;
             let mut answer = pending.poll();
             if answer.is_none() {
-                self.host.carry(LOOKS);
+                self.host.carry(POLL_BATCH);
                 answer = pending.poll();
             }
             let echo = answer.context("the callee has replied")??;

@@ -294,7 +294,7 @@ mod tests {
     const HEADER: &str = include_str!("../../../kernel/expedite/expedite.h");
 
     #[test]
-    fn refusals_say_what_to_do() {
+    fn refusals_suggest_an_action() {
         let refused = Refused::NotPermitted.to_string();
         assert!(refused.contains("chgrp GROUP /dev/expedite && chmod 660 /dev/expedite"), "{refused}");
         let refused = Refused::from(Errno::EPERM).to_string();

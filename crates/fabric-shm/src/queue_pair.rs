@@ -221,14 +221,14 @@ impl ShmQueuePair {
         self.usable()?;
         match self.receiving.poll().map_err(|fault| self.fail(fault.into()))? {
             Some((words, form)) => self.take(&words, form).map(Some),
-            None => self.look_around(),
+            None => self.poll_rare(),
         }
     }
 
     /// Receives announcements and then the last messages. Called when the state word may have changed, or the peer's
     /// end was seen.
     #[cold]
-    fn look_around(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
+    fn poll_rare(&mut self) -> Result<Option<Received<ShmLease>>, FabricError> {
         // SYNC: Acquire sees what was published before closing; pairs with the stores in announce and close.
         let state = self.peer_state.load(0, Ordering::Acquire);
         self.adopt()?;

@@ -93,7 +93,7 @@ impl Receiving {
             form::RING => self.lease(words, Elsewhere::parse(words), None).map(Some),
             form::REGION => self.in_region(words),
             len if usize::from(len) <= form::BESIDE && u32::from(len) <= self.max_payload => {
-                Ok(Some(self.beside(words, len)))
+                Ok(Some(self.short_message(words, len)))
             }
             len if usize::from(len) <= form::BESIDE => {
                 Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() }.into())
@@ -110,24 +110,24 @@ impl Receiving {
             form > max_inline && usize::from(form) <= form::BESIDE && u32::from(form) <= max_payload
         };
         self.reader.poll_if(is_short).is_some_and(|(words, form)| {
-            into.put(form::header(&words), form, |bytes| self.copy_beside(&words, bytes));
+            into.put(form::header(&words), form, |bytes| self.copy_short(&words, bytes));
             true
         })
     }
 
     /// Returns the message whose line was taken last and whose payload continues in the slot next to the line.
-    fn beside(&self, words: &Words, len: u8) -> Received<ShmLease> {
-        let fill = |bytes: &mut [u8]| self.copy_beside(words, bytes);
+    fn short_message(&self, words: &Words, len: u8) -> Received<ShmLease> {
+        let fill = |bytes: &mut [u8]| self.copy_short(words, bytes);
         let lease = ShmLease::copied(&self.incoming, len.into(), fill);
         Received { header: form::header(words), payload: Arrived::Buffer(lease) }
     }
 
     /// Copies the payload of the line that was taken last.
     #[inline]
-    fn copy_beside(&self, words: &Words, bytes: &mut [u8]) {
-        let (inline, beside) = bytes.split_at_mut(INLINE_PAYLOAD.min(bytes.len()));
+    fn copy_short(&self, words: &Words, bytes: &mut [u8]) {
+        let (inline, short_message) = bytes.split_at_mut(INLINE_PAYLOAD.min(bytes.len()));
         inline.copy_from_slice(&form::payload(words)[..inline.len()]);
-        self.slots.read(self.reader.last_index(), beside);
+        self.slots.read(self.reader.last_index(), short_message);
     }
 
     fn in_region(&mut self, words: &Words) -> Result<Option<Received<ShmLease>>, FabricError> {

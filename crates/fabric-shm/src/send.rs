@@ -120,12 +120,13 @@ impl Sending {
         let Some(form) = u8::try_from(len).ok().filter(|_| len <= max) else {
             return Err(PostError::TooLong { len, max });
         };
-        let Some((inline, beside)) = payload.split_first_chunk().filter(|(_, beside)| !beside.is_empty())
+        let Some((inline, short_message)) =
+            payload.split_first_chunk().filter(|(_, short_message)| !short_message.is_empty())
         else {
             return self.post_inline_copy(signal, header, payload);
         };
         self.complete(signal, 0)?;
-        self.slots[self.writer.next_index()].write(beside);
+        self.slots[self.writer.next_index()].write(short_message);
         self.publish(form, form::inline(header, &InlinePayload::first(*inline, form)));
         Ok(())
     }

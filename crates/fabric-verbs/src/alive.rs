@@ -34,7 +34,7 @@ impl Alive {
     }
 
     /// Checks the socket, with one system call.
-    pub(crate) fn look(&self) {
+    pub(crate) fn check(&self) {
         let Some(socket) = self.socket() else { return };
         // The peer sends nothing on it: a byte is an error, as is the end.
         let peeked = recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
@@ -65,16 +65,16 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// Returns the descriptors that become readable when the link ends: then call [`look`](Self::look).
+    /// Returns the descriptors that become readable when the link ends: then call [`check`](Self::check).
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ends.iter().filter_map(|end| end.socket())
     }
 
     /// Returns whether the link has ended. In that case, its queue pairs report the loss at their next poll.
-    pub fn look(&self) -> bool {
+    pub fn check(&self) -> bool {
         for end in &self.ends {
             if !end.is_lost() {
-                end.look();
+                end.check();
             }
         }
         self.ends.iter().any(|end| end.is_lost())

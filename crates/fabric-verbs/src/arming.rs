@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use pronto_core::fabric::{Armed, FabricError};
 
 use crate::queue_pair::VerbsQueuePair;
-use crate::sleep::Heard;
+use crate::sleep::WakeSources;
 use crate::sys::CompletionQueue;
 
 impl VerbsQueuePair {
@@ -25,7 +25,7 @@ impl VerbsQueuePair {
 
     fn arm_for(&mut self, events: Armed) -> Result<(), FabricError> {
         self.usable()?;
-        self.looks_anew();
+        self.reap_at_next_poll();
         self.shared.pool.replenish();
         self.shared.regions.forget_unused();
         let system = |errno: Errno| FabricError::System { errno: errno as i32 };
@@ -44,16 +44,16 @@ impl VerbsQueuePair {
             self.waits.was_all();
             return;
         }
-        let heard = self.waits.look();
-        if heard.has(Heard::CHANNEL) {
+        let heard = self.waits.wake_sources();
+        if heard.has(WakeSources::CHANNEL) {
             self.has_events = CompletionQueue::take_event([&mut self.sends, &mut self.receives]);
         }
-        if heard.has(Heard::BELL) {
+        if heard.has(WakeSources::BELL) {
             // An error means that another thread has consumed the bell.
             let _count = self.bell.read();
         }
-        if heard.has(Heard::SOCKET) && self.failed.is_none() {
-            self.alive.look();
+        if heard.has(WakeSources::SOCKET) && self.failed.is_none() {
+            self.alive.check();
         }
     }
 }

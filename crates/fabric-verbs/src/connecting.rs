@@ -15,10 +15,10 @@ use crate::alive::Alive;
 use crate::device::Shared;
 use crate::error::VerbsError;
 use crate::inbox::Inbox;
-use crate::queue_pair::{Counters, LAST_LOOKS, VerbsQueuePair};
+use crate::queue_pair::{Counters, LAST_POLLS, VerbsQueuePair};
 use crate::reaping::Reaping;
 use crate::receives::Receives;
-use crate::sleep::{Heard, Waits};
+use crate::sleep::{Waits, WakeSources};
 use crate::sys::{COPY, Channel, CompletionQueue, Connect, Queue, QueueSizes, Verb};
 use crate::windows::{self, Windows};
 
@@ -125,8 +125,8 @@ impl Half {
         let system = |what: &'static str| move |errno| VerbsError::System { what, errno };
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let bell = Arc::new(bell.map_err(system("eventfd"))?);
-        waits.add(Heard::CHANNEL, &*self.channel)?;
-        waits.add(Heard::BELL, &*bell)?;
+        waits.add(WakeSources::CHANNEL, &*self.channel)?;
+        waits.add(WakeSources::BELL, &*bell)?;
         self.share.connected();
         self.queue.connect(first_sequence, to)?;
         let limits = &self.limits;
@@ -170,7 +170,7 @@ impl Half {
             settled: 0,
             asked: 0,
             failed: None,
-            last_looks: LAST_LOOKS,
+            last_polls: LAST_POLLS,
             closed: false,
             counters: Counters::default(),
             buffers: self.buffers,

@@ -30,16 +30,16 @@ use crate::pool::{PoolBuffer, Waiter};
 use crate::reaping::Reaping;
 use crate::receives::Receives;
 use crate::sending::Entry;
-use crate::sleep::{Heard, Waits};
+use crate::sleep::{Waits, WakeSources};
 use crate::sys::{Access, Channel, CompletionQueue, MemoryRegion, PinnedBytes, Queue, SendRequest, Verb};
 use crate::windows::{Granted, Windows};
 
 /// Number of polls in which a lost connection may still complete outstanding requests, including one-sided operations.
 /// A refused access also ends the connection, and on a busy machine the device reports the refusal long after the peer
 /// has closed.
-pub(crate) const LAST_LOOKS: u32 = 65_536;
+pub(crate) const LAST_POLLS: u32 = 65_536;
 /// Remaining polls at which waiting ends unless a one-sided operation is outstanding.
-pub(crate) const LAST_LOOKS_FOR_ACCESS: u32 = LAST_LOOKS - 4096;
+pub(crate) const LAST_POLLS_FOR_ACCESS: u32 = LAST_POLLS - 4096;
 
 /// One connection of one class over RDMA.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub struct VerbsQueuePair {
     pub(crate) settled: u64,
     pub(crate) asked: u64,
     pub(crate) failed: Option<FabricError>,
-    pub(crate) last_looks: u32,
+    pub(crate) last_polls: u32,
     pub(crate) closed: bool,
     pub(crate) counters: Counters,
     /// Receive buffers for messages of this queue pair.
@@ -132,7 +132,7 @@ impl VerbsQueuePair {
     }
 
     pub(crate) fn attach(&mut self, socket: OwnedFd) -> Result<(), VerbsError> {
-        self.waits.add(Heard::SOCKET, self.alive.attach(socket))
+        self.waits.add(WakeSources::SOCKET, self.alive.attach(socket))
     }
 
     /// Pushes a request of the provider itself. Returns its number for [`has_settled`](Self::has_settled).
@@ -246,7 +246,7 @@ impl QueuePair for VerbsQueuePair {
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
         match events {
             Armed::Nothing => {
-                self.looks_anew();
+                self.reap_at_next_poll();
                 self.take_events();
                 Ok(())
             }
@@ -257,7 +257,7 @@ impl QueuePair for VerbsQueuePair {
 
     fn notify_woken(&mut self) {
         self.has_events = true;
-        self.looks_anew();
+        self.reap_at_next_poll();
     }
 
     fn channel(&self) -> Option<CompletionChannel> {

@@ -8,7 +8,7 @@ use crate::queue_pair::VerbsQueuePair;
 
 /// Number of polls of a queue pair after which its sends are polled in any case. A polling thread detects a failure at
 /// most this many polls late; a sleeping one gets an event.
-const LOOKS: u32 = 32;
+const POLLS: u32 = 32;
 
 /// State of the decision when to poll for completions of sends.
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ impl VerbsQueuePair {
             return true;
         }
         let left = self.reaping.left.get();
-        self.reaping.left.set(left.checked_sub(1).unwrap_or(LOOKS));
+        self.reaping.left.set(left.checked_sub(1).unwrap_or(POLLS));
         left == 0
     }
 
     /// Makes the next poll include the completions of sends, because a thread is about to sleep or has slept.
-    pub(crate) fn looks_anew(&mut self) {
+    pub(crate) fn reap_at_next_poll(&mut self) {
         self.reaping.left.set(0);
     }
 }

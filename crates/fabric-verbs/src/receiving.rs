@@ -9,7 +9,7 @@ use pronto_wire::InlinePayload;
 use crate::frame::{Arrival, Kind, TAKEN_LEN, decode, word};
 use crate::inbox::{Fetch, Item, Progress};
 use crate::lease::Lease;
-use crate::queue_pair::{LAST_LOOKS_FOR_ACCESS, VerbsQueuePair};
+use crate::queue_pair::{LAST_POLLS_FOR_ACCESS, VerbsQueuePair};
 use crate::sending::{Entry, REMOTE_ACCESS};
 use crate::sys::{SendRequest, Verb};
 
@@ -17,7 +17,7 @@ use crate::sys::{SendRequest, Verb};
 const FLUSHED: u32 = 5;
 
 /// Result of one poll of the receive completions.
-enum Found {
+enum Completed {
     /// Nothing.
     Nothing,
     /// A message, which was added to the inbox.
@@ -36,15 +36,15 @@ impl VerbsQueuePair {
             if let Some(message) = self.inbox.pop() {
                 return Ok(fill(MessageSlot { inline, short }, message));
             }
-            match self.look() {
-                Ok(Found::Inline(message)) => {
+            match self.process_next() {
+                Ok(Completed::Inline(message)) => {
                     *inline = message;
                     return Ok(PollOutcome::Inline);
                 }
                 // While the first payload is being read, takes all available completions, so that payloads are read
                 // concurrently.
-                Ok(Found::Message | Found::Other) => {}
-                Ok(Found::Nothing) => break,
+                Ok(Completed::Message | Completed::Other) => {}
+                Ok(Completed::Nothing) => break,
                 Err(error) => {
                     self.fail(error);
                     return Err(error);
@@ -78,10 +78,10 @@ impl VerbsQueuePair {
     fn take_leave(&mut self) -> Result<PollOutcome<Lease>, FabricError> {
         self.reap();
         self.usable()?;
-        self.last_looks = self.last_looks.saturating_sub(1);
+        self.last_polls = self.last_polls.saturating_sub(1);
         let asks = self.entries.iter().any(|entry| matches!(entry, Entry::Access { .. }));
-        let least = if asks { 0 } else { LAST_LOOKS_FOR_ACCESS };
-        if self.last_looks > least && !self.entries.is_empty() {
+        let least = if asks { 0 } else { LAST_POLLS_FOR_ACCESS };
+        if self.last_polls > least && !self.entries.is_empty() {
             if asks {
                 // The device may be a kernel thread that needs this CPU.
                 std::thread::yield_now();
@@ -94,9 +94,9 @@ impl VerbsQueuePair {
 
     /// Processes one receive completion.
     #[inline]
-    fn look(&mut self) -> Result<Found, FabricError> {
+    fn process_next(&mut self) -> Result<Completed, FabricError> {
         let polled = self.receives.poll().map_err(|errno| FabricError::System { errno: errno as i32 })?;
-        let Some(completed) = polled else { return Ok(Found::Nothing) };
+        let Some(completed) = polled else { return Ok(Completed::Nothing) };
         let Some(buffer) = self.buffers.completed(completed.id, completed.len) else {
             return Err(FabricError::WorkFailed { status: completed.status });
         };
@@ -117,26 +117,26 @@ impl VerbsQueuePair {
                 if let Some(payload) = small
                     && self.inbox.is_empty()
                 {
-                    return Ok(Found::Inline(InlineMessage { header, payload }));
+                    return Ok(Completed::Inline(InlineMessage { header, payload }));
                 }
                 let used = self.begin_use()?;
                 self.inbox.push(match small {
                     Some(payload) => Item::Inline(header, payload, used),
                     None => Item::Whole(header, Lease::received(buffer, used)),
                 });
-                Ok(Found::Message)
+                Ok(Completed::Message)
             }
             Arrival::Rendezvous { header, waiting } => {
                 let used = self.begin_use()?;
                 let progress = Progress::Wanted;
                 self.inbox.push(Item::Elsewhere(Fetch { header, waiting, used, progress }));
-                Ok(Found::Message)
+                Ok(Completed::Message)
             }
             Arrival::Taken { window } => {
                 // The window is closed before the sender may reuse its buffer.
                 let key = self.windows.begin_closing(window).ok_or(PeerFault::Unasked)?;
                 self.closing.push_back((key, window));
-                Ok(Found::Other)
+                Ok(Completed::Other)
             }
         }
     }

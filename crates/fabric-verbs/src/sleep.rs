@@ -18,9 +18,9 @@ use crate::error::VerbsError;
 
 /// Sources that have woken a sleeper, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard(u32);
+pub(crate) struct WakeSources(u32);
 
-impl Heard {
+impl WakeSources {
     /// The completion channel.
     pub(crate) const CHANNEL: Self = Self(1);
     /// The bell for returned buffers.
@@ -28,7 +28,7 @@ impl Heard {
     /// The socket to the peer.
     pub(crate) const SOCKET: Self = Self(4);
     /// Flag in a kept result: the epoll was queried since the last time.
-    const LOOKED: u32 = 8;
+    const CHECKED: u32 = 8;
     /// First bit of each class in the epoll's event data.
     const SHIFT: [u32; 2] = [0, 3];
     const ALL: u64 = 7;
@@ -77,14 +77,14 @@ impl Waits {
     }
 
     /// Adds a descriptor that wakes sleepers.
-    pub(crate) fn add(&self, what: Heard, descriptor: impl AsFd) -> Result<(), VerbsError> {
+    pub(crate) fn add(&self, what: WakeSources, descriptor: impl AsFd) -> Result<(), VerbsError> {
         let mut flags = EpollFlags::EPOLLIN;
-        flags.set(EpollFlags::EPOLLRDHUP, what == Heard::SOCKET);
-        flags.set(EpollFlags::EPOLLEXCLUSIVE, what == Heard::CHANNEL);
+        flags.set(EpollFlags::EPOLLRDHUP, what == WakeSources::SOCKET);
+        flags.set(EpollFlags::EPOLLEXCLUSIVE, what == WakeSources::CHANNEL);
         let system = |errno| VerbsError::System { what: "epoll_ctl", errno };
         // In this order: the epoll that is added first is woken first.
         self.shared.near.add(&descriptor, EpollEvent::new(flags, self.class as u64)).map_err(system)?;
-        let event = EpollEvent::new(flags, u64::from(what.0) << Heard::SHIFT[self.class]);
+        let event = EpollEvent::new(flags, u64::from(what.0) << WakeSources::SHIFT[self.class]);
         self.shared.epoll.add(descriptor, event).map_err(system)
     }
 
@@ -99,19 +99,20 @@ impl Waits {
     }
 
     /// Returns the sources that have woken this queue pair's sleeper, as far as known.
-    pub(crate) fn look(&self) -> Heard {
+    pub(crate) fn wake_sources(&self) -> WakeSources {
         // SYNC: a thread that drives a link drives both of its queue pairs, or each alone; a hint in either case.
         let kept = self.shared.kept[self.class].swap(0, Ordering::Relaxed);
         if kept != 0 {
-            return Heard(kept & !Heard::LOOKED);
+            return WakeSources(kept & !WakeSources::CHECKED);
         }
         let mut events = [EpollEvent::empty(); 6];
         // An error means an interruption: pending events end the next sleep, too.
         let ready = self.shared.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         let found = events[..ready].iter().fold(0, |found, event| found | event.data());
-        let of = |class: usize| u32::try_from(found >> Heard::SHIFT[class] & Heard::ALL).unwrap_or(0);
+        let of =
+            |class: usize| u32::try_from(found >> WakeSources::SHIFT[class] & WakeSources::ALL).unwrap_or(0);
         self.keep_for_other(of(1 - self.class));
-        Heard(of(self.class))
+        WakeSources(of(self.class))
     }
 
     /// Notes that this queue pair has found its source of the wake-up: most likely there is no other one.
@@ -120,7 +121,7 @@ impl Waits {
     }
 
     fn keep_for_other(&self, found: u32) {
-        self.shared.kept[1 - self.class].store(found | Heard::LOOKED, Ordering::Relaxed);
+        self.shared.kept[1 - self.class].store(found | WakeSources::CHECKED, Ordering::Relaxed);
     }
 }
 
@@ -141,24 +142,26 @@ mod tests {
         let [one, two] = Waits::pair().unwrap();
         assert_eq!(one.descriptor(), two.descriptor());
         let bells = [bell(), bell(), bell()];
-        one.add(Heard::BELL, &bells[0]).unwrap();
-        two.add(Heard::BELL, &bells[1]).unwrap();
-        two.add(Heard::CHANNEL, &bells[2]).unwrap();
+        one.add(WakeSources::BELL, &bells[0]).unwrap();
+        two.add(WakeSources::BELL, &bells[1]).unwrap();
+        two.add(WakeSources::CHANNEL, &bells[2]).unwrap();
         for bell in &bells {
             bell.write(1).unwrap();
         }
-        assert!(one.look() == Heard::BELL);
+        assert!(one.wake_sources() == WakeSources::BELL);
         // Consumed, but the kept result still has it.
         bells[2].read().unwrap();
-        let kept = two.look();
-        assert!(kept.has(Heard::BELL) && kept.has(Heard::CHANNEL) && !kept.has(Heard::SOCKET));
-        assert_eq!(two.look(), Heard::BELL);
+        let kept = two.wake_sources();
+        assert!(
+            kept.has(WakeSources::BELL) && kept.has(WakeSources::CHANNEL) && !kept.has(WakeSources::SOCKET)
+        );
+        assert_eq!(two.wake_sources(), WakeSources::BELL);
     }
 
     /// Returns the events of a sleeping caller, and the result of a query after them.
-    fn told([one, two]: [&Waits; 2], of: &EventFd, after: Duration) -> (Vec<u64>, Heard) {
+    fn woken_by([one, two]: [&Waits; 2], of: &EventFd, after: Duration) -> (Vec<u64>, WakeSources) {
         let (_open, never) = std::sync::mpsc::channel::<()>();
-        let told = std::thread::scope(|scope| {
+        let woken_by = std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {
                 let mut events = [EpollEvent::empty(); 2];
                 let ready = one.shared.near.wait(&mut events, 20_000_u16).unwrap();
@@ -168,42 +171,42 @@ mod tests {
             of.write(1).unwrap();
             sleeper.join().unwrap()
         });
-        one.look();
-        let heard = two.look();
+        one.wake_sources();
+        let heard = two.wake_sources();
         of.read().unwrap();
         // An epoll that has reported an event reports it once more if it is ready again before the next query.
-        one.look();
-        two.look();
-        (told, heard)
+        one.wake_sources();
+        two.wake_sources();
+        (woken_by, heard)
     }
 
     #[test]
     fn only_completions_are_exclusive_to_a_sleeping_caller() {
         let [one, two] = Waits::pair().unwrap();
         let (channel, bell) = (bell(), bell());
-        two.add(Heard::CHANNEL, &channel).unwrap();
-        two.add(Heard::BELL, &bell).unwrap();
+        two.add(WakeSources::CHANNEL, &channel).unwrap();
+        two.add(WakeSources::BELL, &bell).unwrap();
         // The caller may fall asleep late; in one of several attempts it sleeps in time.
         let mut waits = (1..=20).map(|attempt| attempt * Duration::from_millis(5));
-        assert!(waits.any(|after| told([&one, &two], &channel, after) == (vec![1], Heard(0))));
-        assert_eq!(told([&one, &two], &bell, Duration::ZERO), (vec![1], Heard::BELL));
+        assert!(waits.any(|after| woken_by([&one, &two], &channel, after) == (vec![1], WakeSources(0))));
+        assert_eq!(woken_by([&one, &two], &bell, Duration::ZERO), (vec![1], WakeSources::BELL));
         channel.write(1).unwrap();
-        one.look();
-        assert_eq!(two.look(), Heard::CHANNEL, "no caller sleeps");
+        one.wake_sources();
+        assert_eq!(two.wake_sources(), WakeSources::CHANNEL, "no caller sleeps");
     }
 
     #[test]
     fn an_overlooked_event_is_found_by_the_next_query() {
         let [one, two] = Waits::pair().unwrap();
         let bell = bell();
-        two.add(Heard::CHANNEL, &bell).unwrap();
+        two.add(WakeSources::CHANNEL, &bell).unwrap();
         bell.write(1).unwrap();
         one.was_all();
-        assert_eq!(two.look(), Heard(0));
-        assert_eq!(two.look(), Heard::CHANNEL);
+        assert_eq!(two.wake_sources(), WakeSources(0));
+        assert_eq!(two.wake_sources(), WakeSources::CHANNEL);
         two.remove(&bell);
         two.remove(&bell);
-        one.look();
-        assert_eq!((one.look(), two.look()), (Heard(0), Heard(0)));
+        one.wake_sources();
+        assert_eq!((one.wake_sources(), two.wake_sources()), (WakeSources(0), WakeSources(0)));
     }
 }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_sleeps_only_if_the_word_is_what_it_saw() {
+    fn a_task_sleeps_only_if_the_word_is_unchanged() {
         let mut home = home();
         home.handle_wait(WORD, 1, "late").unwrap();
         home.handle_wait(WORD, 0, "sleeper").unwrap();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_only_what_lies_wholly_in_it() {
+    fn a_range_holds_only_pages_wholly_inside() {
         let range = Range { start: Address(4096), length: 4096, writable: true, path: String::new() };
         assert!(range.holds(Address(4096), 4096));
         assert!(!range.holds(Address(4096), 4097));

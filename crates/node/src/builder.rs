@@ -112,7 +112,7 @@ impl Builder {
         builder.rdma = config.rdma;
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
-        builder.placement = config.placement.asked()?;
+        builder.placement = config.placement.request()?;
         Ok(builder)
     }
 

@@ -318,7 +318,7 @@ impl Config {
             return Err(ConfigError::NoRdma);
         }
         config.tcp.check()?;
-        config.placement.asked()?;
+        config.placement.request()?;
         if let Some(value) = config.plaintext.as_ref().filter(|value| *value != "i understand") {
             return Err(ConfigError::Plaintext(value.clone()));
         }
@@ -341,7 +341,7 @@ impl Config {
 
 impl PlacementConfig {
     /// Returns the requested placement.
-    pub(crate) fn asked(&self) -> Result<Asked, ConfigError> {
+    pub(crate) fn request(&self) -> Result<Asked, ConfigError> {
         let serving = match self.serving.as_deref() {
             None | Some("off") => Wish::Off,
             Some("auto") => Wish::Auto,
@@ -470,8 +470,8 @@ mod tests {
         assert_eq!(LimitsConfig::default().limits().doorbells, Doorbells::Shared);
         assert_eq!(config.tcp.busy_poll(), BusyPoll { micros: 50, packets: 16, prefer: true });
         assert_eq!(config.tcp.socket_buffer, Some(256 << 10));
-        let asked = config.placement.asked().expect("`parse` has checked it");
-        assert_eq!((asked.serving, asked.device.as_deref()), (Wish::Auto, Some("eth1")));
+        let request = config.placement.request().expect("`parse` has checked it");
+        assert_eq!((request.serving, request.device.as_deref()), (Wish::Auto, Some("eth1")));
         let limits = config.limits.limits();
         assert!(limits.heartbeat.0 < limits.liveness.0, "a short limit shortens heartbeats: {limits:?}");
     }

@@ -138,7 +138,7 @@ fn describe_gap(learned: &WaitHistory, event: &str) -> String {
 fn polls(decision: &Decision, why: &str, contention: Option<ContentionCause>) -> String {
     let us = |span: Nanos| span.0.div_ceil(1_000);
     let bound = decision.bound();
-    let polls = if decision.is_learned() {
+    let polls = if decision.is_from_history() {
         format!("sleeps immediately, as waits are far longer than {} us, {why}", us(bound))
     } else if decision.polls_for() > bound {
         format!("polls for {} us, twice {why}, as less is often just too short", us(decision.polls_for()))

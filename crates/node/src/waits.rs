@@ -83,7 +83,7 @@ impl ContentionEvidence {
     #[cold]
     fn ask(&self, clock: &impl Clock) -> bool {
         let now = clock.now();
-        let tries = |contention: Contention| contention.asked(of_policy(now));
+        let tries = |contention: Contention| contention.before_wait(of_policy(now));
         match self.update(tries) {
             Some(Verdict::Sleeps) => return false,
             Some(Verdict::Polls) | None => return true,
@@ -177,7 +177,7 @@ impl SchedTimes {
 /// four system calls, unless the last reading is less than [`ASKED`] ago.
 fn waited_lately(now: Nanos) -> PolicyNanos {
     let before = LAST_SCHED_TIMES.get();
-    if before.is_some_and(|(asked, _)| now.since(asked) < ASKED) {
+    if before.is_some_and(|(before_wait, _)| now.since(before_wait) < ASKED) {
         return PolicyNanos::ZERO;
     }
     let times = SchedTimes::read();
@@ -189,7 +189,7 @@ fn waited_lately(now: Nanos) -> PolicyNanos {
 
 fn waited_since(before: Option<(Nanos, SchedTimes)>, now: Nanos, times: Option<SchedTimes>) -> PolicyNanos {
     match (before, times) {
-        (Some((asked, before)), Some(times)) if now.since(asked) < STALE => {
+        (Some((before_wait, before)), Some(times)) if now.since(before_wait) < STALE => {
             waited_for_cpu(times.ran.since(before.ran), times.waited.since(before.waited))
         }
         _ => PolicyNanos::ZERO,

@@ -16,7 +16,7 @@ use pronto_core::fabric::Interest;
 use crate::descriptor::epoll_flags;
 use crate::poller::Slot;
 use crate::source::{AfterPanic, Sleep, Trigger};
-use crate::stuck::SpuriousEvents;
+use crate::spurious_events::SpuriousEvents;
 
 /// Maximum number of ready sources that one call polls. The kernel returns the longest waiting ones first.
 const BATCH: usize = 64;

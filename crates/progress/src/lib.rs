@@ -59,7 +59,7 @@ mod run;
 mod sleep_set;
 mod source;
 mod spares;
-mod stuck;
+mod spurious_events;
 mod tasklet;
 
 #[cfg(all(test, loom))]

@@ -26,7 +26,7 @@ use pronto_core::executor::{Channel, Channels};
 use pronto_core::fabric::Interest;
 
 use crate::descriptor::{borrow, epoll_flags, poll_flags};
-use crate::stuck::SpuriousEvents;
+use crate::spurious_events::SpuriousEvents;
 
 /// Token of the manager's own wake-up. Tokens other than this and [`GROUP`] are descriptors.
 const SELF: u64 = u64::MAX;
@@ -278,7 +278,7 @@ impl SleepSet {
     }
 
     /// Records that `taken` events were found after channels had ended a sleep. If another thread has taken the events of a channel, or
-    /// will, sleeps leave the channel out for [`FIRST`](crate::stuck::FIRST). Returns how many channels are muted for longer, because
+    /// will, sleeps leave the channel out for [`FIRST`](crate::spurious_events::FIRST). Returns how many channels are muted for longer, because
     /// they have ended too many sleeps without an event.
     pub(crate) fn found(&self, taken: usize, now: Nanos, mut is_attended: impl FnMut(i32) -> bool) -> u64 {
         let mut registered = self.registered.lock().expect("no holder panics");
@@ -351,7 +351,7 @@ impl fmt::Debug for SleepSet {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::stuck::FIRST;
+    use crate::spurious_events::FIRST;
 
     fn event() -> EventFd {
         EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn a_channel_that_others_poll_is_left_out_for_a_moment() {
         let (set, one) = (set(), event());
-        for round in 0..2 * u64::from(crate::stuck::SPURIOUS_LIMIT) {
+        for round in 0..2 * u64::from(crate::spurious_events::SPURIOUS_LIMIT) {
             let now = Nanos(round * FIRST.0);
             set.register(1, now, |wanted| {
                 wanted.insert(channel(&one).fd, Interest::READABLE);
@@ -490,12 +490,12 @@ mod tests {
     fn a_channel_that_stays_ready_is_left_out_for_longer_each_time() {
         let (set, one) = (set(), event());
         one.write(1).expect("its count is small");
-        for round in 1..=crate::stuck::SPURIOUS_LIMIT {
+        for round in 1..=crate::spurious_events::SPURIOUS_LIMIT {
             register(&set, 1, &[&one]);
             assert_ne!(set.sleep(Nanos::ZERO), Woken::Limit, "round {round}");
             assert_eq!(
                 set.found(0, Nanos::ZERO, |_| false),
-                u64::from(round == crate::stuck::SPURIOUS_LIMIT)
+                u64::from(round == crate::spurious_events::SPURIOUS_LIMIT)
             );
         }
         register(&set, 1, &[&one]);
@@ -507,7 +507,7 @@ mod tests {
     fn a_channel_that_others_attend_is_left_out_for_a_moment() {
         let (set, one) = (set(), event());
         one.write(1).expect("its count is small");
-        for round in 0..2 * u64::from(crate::stuck::SPURIOUS_LIMIT) {
+        for round in 0..2 * u64::from(crate::spurious_events::SPURIOUS_LIMIT) {
             let now = Nanos(round * FIRST.0);
             set.register(1, now, |wanted| {
                 wanted.insert(channel(&one).fd, Interest::READABLE);

@@ -498,7 +498,7 @@ fn a_window_of_one_is_free_again_after_the_reply() {
 struct Stay {}
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_suggest_an_action() {
     let (hold, held) = mpsc::channel::<()>();
     let held = Mutex::new(held);
     let address = format!("shm:@pronto-test-advice-{}", std::process::id());

@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frequency_never_exceeds_what_was_seen(
+    fn a_frequency_never_exceeds_the_observed_one(
         levels in prop::collection::vec((any::<u64>(), 0..64_u32), 1..100),
         past in share(),
     ) {
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn pred_sees_at_least_what_dyn_sees_and_linux_nothing(
+    fn pred_sees_at_least_as_much_as_dyn_and_linux_nothing(
         sockets in sockets(),
         (counter, priority) in (0..1_u32 << 30, 0..1_u32 << 30),
         past in share(),

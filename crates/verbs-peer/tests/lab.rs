@@ -232,6 +232,6 @@ fn a_payload_that_cannot_be_read_ends_the_connection() {
 fn a_peer_that_dies_is_noticed() {
     let (mut link, peer) = connect();
     drop(peer);
-    assert!(link.lifeline.look(), "its sockets have ended");
+    assert!(link.lifeline.check(), "its sockets have ended");
     assert_eq!(next(&mut link.bulk).unwrap_err(), FabricError::Lost);
 }

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_told_apart() {
+    fn other_protocols_are_recognised() {
         assert_eq!(Greeting::decode(b"GET / HTTP/1.1\r\n\r\n"), Err(GreetingFault::Magic));
         assert_eq!(Greeting::decode(b""), Err(GreetingFault::Magic));
     }

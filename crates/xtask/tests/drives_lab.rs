@@ -142,7 +142,7 @@ fn mounts() -> Vec<String> {
 
 #[test]
 #[ignore = "starts the lab: cargo xtask test --only lab"]
-fn several_runs_at_once_keep_their_outputs_and_codes_apart() {
+fn concurrent_runs_keep_their_outputs_and_codes_apart() {
     let share = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared");
     fs::create_dir_all(&share).unwrap();
     let shared = share.to_str().unwrap();
@@ -174,7 +174,7 @@ fn a_panic_is_reported_within_ten_seconds() {
 
 #[test]
 #[ignore = "starts the lab: cargo xtask test --only lab"]
-fn a_time_out_shows_what_ran_and_where_it_waited() {
+fn a_time_out_shows_the_process_and_where_it_waited() {
     let words = ["run", "--timeout", "25", "--", "sh", "-c", "echo begun; exec sleep 4321"];
     let ended = Lab::start("time-out", &words).end();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(LAB_FAILED), "begun\n"), "{}", ended.stderr);

@@ -122,7 +122,7 @@ impl<H: Host> Peer<H> {
 }
 
 /// Polls once for the end of `slot`, without waiting.
-fn look<H: Host>(host: &Arc<H>, session: &Arc<Session<H::Qp>>, slot: CallId) {
+fn poll_once<H: Host>(host: &Arc<H>, session: &Arc<Session<H::Qp>>, slot: CallId) {
     if !session.has_ended(slot) {
         session.ring_if_held(&**host);
         let mut sink = host.waiting_sink(session);

@@ -11,7 +11,7 @@ use pronto_core::session::{Session, WaitOutcome};
 use pronto_wire::CallId;
 
 use super::error::{ReceiveError, received};
-use super::{look, wait_as};
+use super::{poll_once, wait_as};
 use crate::host::Host;
 use crate::peer::nanos;
 
@@ -48,7 +48,7 @@ impl<H: Host> Receive<H> {
     /// Polls once, without waiting. Returns `None` while there is no end, and also after the end was returned.
     pub fn poll(&mut self) -> Option<Result<u64, ReceiveError>> {
         let slot = self.slot?;
-        look(&self.host, &self.session, slot);
+        poll_once(&self.host, &self.session, slot);
         self.session.has_ended(slot).then(|| {
             self.slot = None;
             received::<H>(self.session.take(slot))

@@ -11,7 +11,7 @@ use pronto_wire::{CallId, Class};
 
 use super::error::{TransferError, sent};
 use super::messages::{ByReference, EAGER_HEADER, Eager, Regrant, key_of};
-use super::{look, wait_as};
+use super::{poll_once, wait_as};
 use crate::codec::encode_message;
 use crate::error::CallRejection;
 use crate::host::Host;
@@ -69,7 +69,7 @@ impl<H: Host> Sending<H> {
     /// Polls once, without waiting. Returns `None` while there is no end, and also after the end was returned.
     pub fn poll(&mut self) -> Option<Result<(), TransferError>> {
         let call = self.call?;
-        look(&self.host, &self.session, call);
+        poll_once(&self.host, &self.session, call);
         if self.session.has_ended(call) {
             self.call = None;
             return Some(sent::<H>(self.session.take(call)));

@@ -102,7 +102,7 @@ impl Experiment for Late {
             .flat_map(|bars| Setting::ALL.map(|setting| Work::one(bars.transport, setting)))
             .filter(|work| params.keeps("setting", work.setting.name()));
         let mut trials = Trial::start_all(works, &mut report)?;
-        let (beside_hogs, beside_sleepers) = if params.quick { QUICK } else { FULL };
+        let (beside_hogs, with_sleepers) = if params.quick { QUICK } else { FULL };
         let mut bench = Bench { machine, trials: &mut trials, progress };
 
         let hogs = (0..HOGS).map(|_| Load::start(Kind::Compute, 0));
@@ -112,12 +112,12 @@ impl Experiment for Late {
 
         loads.truncate(1);
         let sleepers = bench.sleepers(&mut loads, &mut report)?;
-        report.rows.extend(bench.rows("sleepers", &mut loads, beside_sleepers)?);
+        report.rows.extend(bench.rows("sleepers", &mut loads, with_sleepers)?);
         report.claims.extend(bench.claims(|bars, trials| vec![rare(bars, trials, sleepers)]));
         report.params = Fields::default()
             .with("bytes", crate::expedite::BYTES)
             .with("interval_ms", 5)
-            .with("messages", beside_sleepers * ROUNDS)
+            .with("messages", with_sleepers * ROUNDS)
             .with("messages_beside_hogs", beside_hogs * ROUNDS)
             .with("rounds", ROUNDS)
             .with("hogs", HOGS)

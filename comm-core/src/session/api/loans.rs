@@ -24,7 +24,7 @@ impl<Q: QueuePair> Session<Q> {
         owner: u32,
         executor: &impl Executor,
     ) -> Result<Loan, SendError> {
-        match self.rings[class.index()].loan_of_strip(len, owner) {
+        match self.rings[class.index()].loan_of_arena(len, owner) {
             Some(loan) => Ok(loan),
             None => {
                 self.reap(executor);

@@ -62,9 +62,10 @@ impl<Q: QueuePair> Session<Q> {
     /// Notifies the peer that this node takes no new requests. Returns whether the message was posted.
     pub fn goodbye(&self, executor: &impl Executor) -> bool {
         self.with_engine(executor, |engine| {
-            let told = engine.phase.is_linked() && engine.control(Class::Control, Kind::Goodbye, self);
+            let notify_woken =
+                engine.phase.is_linked() && engine.control(Class::Control, Kind::Goodbye, self);
             engine.ring_doorbells(self);
-            told
+            notify_woken
         })
         .unwrap_or(false)
     }
@@ -87,7 +88,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Reports to the fabric that these channels, by class, have woken the calling thread in place of the serving thread.
     pub(super) fn notify_woken(&self, which: [bool; 2], executor: &impl Executor) {
         // A thread that has slept on channels may block.
-        let _reported = self.with_engine(executor, |engine| engine.told(which));
+        let _reported = self.with_engine(executor, |engine| engine.notify_woken(which));
     }
 
     /// Returns the channels that have an event when something arrives, control and bulk; none in an inline handler if the engine is busy.

@@ -45,7 +45,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
         let type_id = self.number_of(&spec.key)?;
-        match self.call_at_once(spec, type_id, payload, executor) {
+        match self.call_if_free(spec, type_id, payload, executor) {
             Some(call) => Ok(call),
             None => self.call_later(spec, type_id, OutgoingPayload::Inline(*payload), None, executor),
         }
@@ -177,7 +177,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Sends a request with an inline payload on the fast path. Returns `None` if the engine is busy or the request must take another path.
     #[inline]
-    fn call_at_once(
+    fn call_if_free(
         &self,
         spec: &CallSpec,
         type_id: pronto_wire::TypeId,

@@ -86,7 +86,7 @@ impl<Q: QueuePair> Session<Q> {
         let (wait, watch) = (Wait::new(decision, timeout), PollWatch::default());
         let mut wait = CallerWait { session: self, call, timeout, wait, watch, caught: None, sink, executor };
         if decision.polls_for() != Nanos::ZERO
-            && let Some(end) = wait.poll_at_once()
+            && let Some(end) = wait.poll_without_role()
         {
             core::mem::forget(leaves);
             self.reply_waits.add_short(decision.history_update);
@@ -265,7 +265,7 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
 
     /// Polls one batch without the poller role, as the serving thread does, for a reply that arrives soon.
     #[inline]
-    fn poll_at_once(&mut self) -> Option<End<Q::Lease>> {
+    fn poll_without_role(&mut self) -> Option<End<Q::Lease>> {
         let session = self.session;
         let engine = session.engine.try_lock()?;
         if !session.may_poll(&engine) {

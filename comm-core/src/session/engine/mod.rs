@@ -281,7 +281,7 @@ impl<Q: QueuePair> Engine<Q> {
         turn: Turn<'_, Q::Lease, impl Executor>,
         sink: &mut impl Sink<Q::Lease>,
     ) {
-        self.told([true; 2]);
+        self.notify_woken([true; 2]);
         for class in Class::ALL {
             // If this fails, the other connection has ended, too.
             let _taken = self.turn_class(class, RECEIVE_BATCH, turn, &mut || false, sink);
@@ -357,10 +357,12 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Disarms the connections on which an event has woken a thread, or for which the peer would cause an event. Where the kernel alone
     /// knows of the event, staying armed costs nothing, and a thread that was not woken need not consume the event.
-    pub(super) fn disarm(&mut self, told: [bool; 2], shared: &Shared<Q::Lease>) {
+    pub(super) fn disarm(&mut self, notify_woken: [bool; 2], shared: &Shared<Q::Lease>) {
         let peer_wakes = self.peer_wakes();
-        for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(told) {
-            if told || peer_wakes {
+        for (lane, notify_woken) in
+            self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(notify_woken)
+        {
+            if notify_woken || peer_wakes {
                 lane.failed |= lane.qp.arm(Armed::Nothing).is_err();
             }
         }
@@ -374,9 +376,11 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Reports to both queue pairs which of their channels, by class, have woken the calling thread; see [`QueuePair::notify_woken`].
-    pub(in crate::session) fn told(&mut self, which: [bool; 2]) {
-        for (lane, told) in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which) {
-            if told {
+    pub(in crate::session) fn notify_woken(&mut self, which: [bool; 2]) {
+        for (lane, notify_woken) in
+            self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which)
+        {
+            if notify_woken {
                 lane.qp.notify_woken();
             }
         }

@@ -51,7 +51,7 @@ impl<Q: QueuePair> Engine<Q> {
                 self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
                     // The peer keeps its responses until they are acknowledged.
-                    if self.lane(class).has_untold_answers() {
+                    if self.lane(class).has_response_acks_due() {
                         self.control(class, Kind::Credit, turn.shared);
                     }
                 }
@@ -139,8 +139,8 @@ impl<Q: QueuePair> Engine<Q> {
                     lane.failed |= lane.qp.retire(chunk.range()).is_err();
                     ring.open_clean(chunk);
                 }
-                if let Some(strip) = present.idle_strip() {
-                    lane.failed |= lane.qp.retire(strip.range()).is_err();
+                if let Some(arena) = present.idle_arena() {
+                    lane.failed |= lane.qp.retire(arena.range()).is_err();
                 }
             }
         }

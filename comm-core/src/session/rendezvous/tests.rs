@@ -96,7 +96,7 @@ fn messages_and_receives_of_a_tag_meet_in_their_orders() {
 }
 
 #[test]
-fn so_many_are_parked_and_nobody_cancels_them() {
+fn unexpected_messages_have_a_limit_and_cannot_be_cancelled() {
     let mut table = Table::default();
     let unexpected = |call| UnmatchedMessage { offer: offer(call, 1), body: Body::Unexpected([].into()) };
     for call in (0..).take(MAX_UNEXPECTED) {
@@ -214,7 +214,7 @@ fn a_connection_without_one_sided_operations_ends_it() {
 }
 
 #[test]
-fn what_is_refused_is_not_asked_for_again_on_the_same_grant() {
+fn a_refused_range_is_not_requested_again_on_the_same_grant() {
     let mut transfer = transfer(400);
     assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
     assert_eq!(all_end(&mut transfer, |_| End::AccessRefused), 2);

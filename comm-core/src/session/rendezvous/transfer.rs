@@ -27,7 +27,7 @@ impl Chunking {
     pub const COPIED: Self = Self { len: 16 << 10, window: 1 };
     /// For connections on which the kernel transfers the bytes. A message on the same connection waits for at most one chunk, and the
     /// window limits the bytes in socket buffers.
-    pub const CARRIED: Self = Self { len: 64 << 10, window: 8 };
+    pub const INTO_BUFFERS: Self = Self { len: 64 << 10, window: 8 };
     /// For connections on which a device transfers the bytes, from pinned memory. A chunk is a work request and takes no CPU time.
     pub const MOVED: Self = Self { len: 256 << 10, window: 4 };
 
@@ -38,7 +38,7 @@ impl Chunking {
         } else if capabilities.polls_without_syscalls {
             Self::COPIED
         } else {
-            Self::CARRIED
+            Self::INTO_BUFFERS
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         tests: tests![
             inline_messages_up_to_the_depth,
             messages_of_all_forms_up_to_the_depth,
-            the_longest_messages_both_ways_at_once,
+            the_longest_messages_in_both_directions,
             the_two_directions_may_differ,
             a_full_window_for_many_laps,
         ],
@@ -28,7 +28,7 @@ fn messages_of_all_forms_up_to_the_depth<H: Harness>(harness: &H) {
     fill_and_drain(harness, LIMITS, |i| (Form::ALL[i % 4], 37));
 }
 
-fn the_longest_messages_both_ways_at_once<H: Harness>(harness: &H) {
+fn the_longest_messages_in_both_directions<H: Harness>(harness: &H) {
     fill_and_drain(harness, LIMITS, |_| (Form::Ring, LIMITS.max_send_payload as usize));
 }
 

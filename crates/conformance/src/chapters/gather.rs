@@ -18,7 +18,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         name: "gather",
         tests: tests![
             pieces_at_odd_places_of_a_region,
-            one_piece_in_several_messages_at_once,
+            one_piece_in_several_messages,
             a_region_lives_until_its_messages_completed,
             header_and_payload_stay_together,
         ],
@@ -37,7 +37,7 @@ fn pieces_at_odd_places_of_a_region<H: Harness>(harness: &H) {
     }
 }
 
-fn one_piece_in_several_messages_at_once<H: Harness>(harness: &H) {
+fn one_piece_in_several_messages<H: Harness>(harness: &H) {
     let region = harness.region(1000);
     let whole = payload(2, region.len());
     region.write(0, &whole).expect("the region is as long as asked for");

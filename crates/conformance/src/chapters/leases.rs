@@ -16,7 +16,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             some_are_held_while_others_come_and_go,
             dropped_in_any_order,
             dropped_by_another_thread,
-            all_receives_held_at_once,
+            all_receives_held,
             outlive_their_queue_pair,
         ],
     }
@@ -85,7 +85,7 @@ fn dropped_by_another_thread<H: Harness>(harness: &H) {
     rig.finish();
 }
 
-fn all_receives_held_at_once<H: Harness>(harness: &H) {
+fn all_receives_held<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let depth = rig.qp(End::A).capabilities().send_depth as usize;
     for _ in 0..5 {

@@ -11,7 +11,7 @@ use pronto_core::session::{
     CallSpec, FastOutcome, OutgoingPayload, ReplySlots, SendError, Session, WaitOutcome,
 };
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, tcp_link};
+use pronto_counts::pair::{Callee, Ends, Nobody, POLL_BATCH, tcp_link};
 use pronto_fabric_tcp::TcpQueuePair;
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -100,7 +100,7 @@ impl Pair {
     }
 
     /// Makes the first polls of a wait. Returns whether the call has ended.
-    fn look(&self, call: CallId) -> bool {
+    fn poll(&self, call: CallId) -> bool {
         let (mut inline, mut end) = (InlineMessage::default(), None);
         let slots = ReplySlots { inline: &mut inline, short: |_: &[u8]| {}, end: &mut end };
         let policy = self.thread.policy;
@@ -120,7 +120,7 @@ impl Pair {
     fn assert_served(&self, calls: u32) {
         let doorbells = || self.callee.session.stats().doorbells.count();
         let before = doorbells();
-        assert_eq!(self.callee.serve(if calls == 0 { A_FEW } else { LOOKS }), calls);
+        assert_eq!(self.callee.serve(if calls == 0 { A_FEW } else { POLL_BATCH }), calls);
         assert_eq!(doorbells() - before, u64::from(calls != 0), "all replies of a turn leave together");
     }
 }
@@ -137,11 +137,11 @@ fn a_window_rings_for_half_of_it_at_a_time() {
         let mut at_once = 0;
         for _ in 0..CALLS {
             let oldest = open.remove(0);
-            if pair.look(oldest) {
+            if pair.poll(oldest) {
                 at_once += 1;
             } else {
-                pair.callee.serve(LOOKS);
-                pair.caller.turn(LOOKS, || pair.caller.has_ended(oldest), &mut Nobody, &pair.thread);
+                pair.callee.serve(POLL_BATCH);
+                pair.caller.turn(POLL_BATCH, || pair.caller.has_ended(oldest), &mut Nobody, &pair.thread);
                 assert!(pair.caller.has_ended(oldest), "{policy:?}: the call has left and has its reply");
                 drop(pair.caller.take(oldest));
             }
@@ -159,11 +159,11 @@ fn a_window_rings_for_half_of_it_at_a_time() {
 fn a_turn_keeps_holding_messages_that_it_has_not_posted() {
     let pair = Pair::new(WaitPolicy::Spin);
     let first = pair.start();
-    assert!(!pair.look(first), "no reply has come yet");
+    assert!(!pair.poll(first), "no reply has come yet");
     let _others = pair.window(3);
     pair.assert_served(1);
     assert_eq!(pair.rung(), 1);
-    pair.caller.turn(LOOKS, || pair.caller.has_ended(first), &mut Nobody, &pair.thread);
+    pair.caller.turn(POLL_BATCH, || pair.caller.has_ended(first), &mut Nobody, &pair.thread);
     assert!(pair.caller.has_ended(first));
     assert_eq!(pair.rung(), 0);
     pair.assert_served(0);
@@ -173,11 +173,11 @@ fn a_turn_keeps_holding_messages_that_it_has_not_posted() {
 fn a_turn_counts_the_messages_for_callers() {
     let pair = Pair::new(WaitPolicy::Spin);
     let open = pair.window(4);
-    assert!(!pair.look(open[0]), "no reply has come yet");
+    assert!(!pair.poll(open[0]), "no reply has come yet");
     pair.assert_served(4);
     let taken_in = || {
         let taken = || pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
-        (0..LOOKS).map(|_| taken()).find(|progress| progress.moved != 0).expect("there are replies")
+        (0..POLL_BATCH).map(|_| taken()).find(|progress| progress.moved != 0).expect("there are replies")
     };
     let progress = taken_in();
     assert_eq!((progress.moved, progress.responses), (4, 4), "their callers poll for them");
@@ -206,12 +206,12 @@ fn repeated_turns_with_credits_only_are_for_senders() {
         pair.caller.ring_if_held(&pair.thread);
         let mut taken = 0;
         while taken < window {
-            let more = pair.callee.serve(LOOKS);
+            let more = pair.callee.serve(POLL_BATCH);
             assert_ne!(more, 0, "{taken} of {window} have arrived");
             taken += more;
         }
         let (mut moved, mut responses) = (0, 0);
-        for _ in 0..LOOKS {
+        for _ in 0..POLL_BATCH {
             let progress = pair.caller.turn(1, || false, &mut Nobody, &pair.thread).unwrap_or_default();
             (moved, responses) = (moved + progress.moved, responses + progress.responses);
             if pair.caller.credits(Class::Control) >= window {
@@ -236,10 +236,10 @@ fn repeated_turns_with_credits_only_are_for_senders() {
 fn one_behind(policy: WaitPolicy) -> (Pair, CallId) {
     let pair = Pair::new(policy);
     let open = pair.window(4);
-    assert!(!pair.look(open[0]), "no reply has come yet");
+    assert!(!pair.poll(open[0]), "no reply has come yet");
     let _fifth = pair.start();
     // The first poll of a wait for another call does not flush the fifth one, either.
-    assert!(!pair.look(open[1]), "no reply has come yet");
+    assert!(!pair.poll(open[1]), "no reply has come yet");
     assert_eq!(pair.rung(), 1);
     pair.assert_served(4);
     (pair, open[3])
@@ -257,7 +257,7 @@ fn held_messages_leave_before_a_long_wait() {
     for policy in [WaitPolicy::Spin, WaitPolicy::Block] {
         let pair = Pair::new(policy);
         let open = pair.window(4);
-        assert!(!pair.look(open[0]), "no reply has come yet");
+        assert!(!pair.poll(open[0]), "no reply has come yet");
         let _fifth = pair.start();
         assert!(!pair.wait(open[0], Nanos::from_millis(20)), "no reply has come yet");
         pair.assert_served(5);
@@ -282,7 +282,7 @@ fn held_messages_leave_when_the_queue_is_full() {
     };
     assert!(refused.is_retryable(), "{refused}");
     assert_eq!(pair.rung(), 1);
-    assert!(pair.callee.serve(LOOKS) > 1);
+    assert!(pair.callee.serve(POLL_BATCH) > 1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use pronto_core::fabric::{HeapMemory, Region, Rights};
 use pronto_core::session::{Access, CallSpec, OutgoingPayload, Session, WaitOutcome};
 use pronto_core::wait::{ServingState, YieldTimer};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Callee, Ends, LOOKS, Nobody, Still, shm_link, tcp_link};
+use pronto_counts::pair::{Callee, Ends, Nobody, POLL_BATCH, Still, shm_link, tcp_link};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_fabric_tcp::TcpQueuePair;
 use pronto_rpc::{Message, Route};
@@ -280,7 +280,7 @@ fn a_turn_that_answers_a_read_reports_progress() {
         moved += progress.expect("no other thread holds the engine").moved;
         caller.turn(1, || false, &mut Nobody, &host);
         looks += 1;
-        assert!(looks < LOOKS, "the bytes arrive");
+        assert!(looks < POLL_BATCH, "the bytes arrive");
     }
     assert!(moved > 0, "the turn must report progress");
 }

@@ -26,7 +26,7 @@ const THREADS: usize = 12;
 const GREED: Duration = Duration::from_millis(1);
 
 /// Changes the user of the calling thread, not of its process.
-fn become_nobody() {
+fn drop_privileges() {
     // SAFETY: the call takes numbers only.
     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
 }
@@ -48,7 +48,7 @@ fn take(end: &OwnedFd) -> bool {
 }
 
 fn reader(device: &Device, end: &OwnedFd, wanted: &Weak<()>, action: Action) {
-    become_nobody();
+    drop_privileges();
     while wanted.strong_count() > 0 {
         if take(end) {
             action(device, end);

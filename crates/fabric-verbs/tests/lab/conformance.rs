@@ -43,7 +43,7 @@ impl Harness for Polled {
     /// Gives the watcher of the link, and the device's own threads, time to run.
     fn settle(&self, link: &mut [Lifeline; 2]) {
         for line in link {
-            line.look();
+            line.check();
         }
         for device in &self.0.0 {
             device.take_events();

@@ -74,7 +74,7 @@ fn a_link_that_is_down_is_lost_and_a_new_one_works_when_it_is_up() {
     assert_eq!(end_of(&mut links[0].bulk), Some(FabricError::Lost));
     drop(up);
     // The other side learns of it by the socket, which carries no data.
-    links[1].lifeline.look();
+    links[1].lifeline.check();
     assert_eq!(end_of(&mut links[1].bulk), Some(FabricError::Lost));
     drop(links);
     // Addresses return to the GID table with a delay.

@@ -20,7 +20,7 @@ use crate::pair::Devices;
 
 const LEN: usize = 1 << 16;
 /// Maximum number of polls for an operation.
-const LOOKS: u32 = 2_000_000;
+const POLLS: u32 = 2_000_000;
 
 fn region() -> Region {
     Region::new(Arc::new(HeapMemory::new(LEN)))
@@ -33,7 +33,7 @@ fn carried_out(a: &mut VerbsQueuePair, b: &mut VerbsQueuePair, operation: Operat
     a.post(SendWork { signal, operation }).unwrap();
     a.ring_doorbell(DoorbellEvent::Solicited).unwrap();
     let (mut arrived, mut done) = (None, false);
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if let Some(message) = poll_by_value(b).unwrap() {
             let mut bytes = vec![0; message.payload.len()];
             message.payload.copy_to(0, &mut bytes).unwrap();

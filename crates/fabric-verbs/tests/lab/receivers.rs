@@ -130,7 +130,7 @@ fn an_overrun_completion_queue_ends_its_connection_alone() {
     assert!(failed.is_some(), "a hundred messages beyond the window caused no failure");
     assert!((0..PATIENCE).any(|_| {
         sleep_a_little();
-        b.lifeline.look();
+        b.lifeline.check();
         poll_by_value(&mut b.bulk).is_err()
     }));
     post(&mut a.control, &[1; 8]).unwrap();

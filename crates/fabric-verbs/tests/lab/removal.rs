@@ -113,8 +113,8 @@ fn taken_away(command: &[&str]) {
         let ended = comes_true(|| {
             let _ended = load.post(pair);
             load.reap(pair);
-            a.lifeline.look();
-            b.lifeline.look();
+            a.lifeline.check();
+            b.lifeline.check();
             poll_by_value(pair).is_err()
         });
         assert!(ended, "a connection outlives its device");

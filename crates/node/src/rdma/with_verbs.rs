@@ -186,6 +186,6 @@ impl Lifeline {
 
     /// Returns whether the peer is gone. The queue pairs then report it as well.
     pub(crate) fn is_cut(&self) -> bool {
-        self.0.look()
+        self.0.check()
     }
 }

@@ -72,7 +72,7 @@ pub enum Verdict {
     Polls,
     /// Threads may poll, as a trial: polls without a preemption end it.
     Tries,
-    /// Threads sleep until [`Contention::asked`] begins a trial.
+    /// Threads sleep until [`Contention::before_wait`] begins a trial.
     Sleeps,
 }
 
@@ -114,7 +114,7 @@ impl Contention {
 
     /// Handles a thread that is about to wait: begins a trial if the pause is over.
     #[must_use]
-    pub fn asked(self, now: Nanos) -> Self {
+    pub fn before_wait(self, now: Nanos) -> Self {
         match self.phase {
             Phase::Sleeps { until } if now >= until => {
                 Self { phase: Phase::Tries { polled: Nanos::ZERO }, ..self }
@@ -185,9 +185,13 @@ mod tests {
     /// Runs a pause and a trial that fails immediately.
     fn fails(contention: Contention, now: &mut Nanos) -> Contention {
         let before = now.after(contention.pause());
-        assert_eq!(contention.asked(before.since(Nanos(1))).verdict(), Verdict::Sleeps, "a pause is kept");
+        assert_eq!(
+            contention.before_wait(before.since(Nanos(1))).verdict(),
+            Verdict::Sleeps,
+            "a pause is kept"
+        );
         *now = before.after(SLICE);
-        let tries = contention.asked(before);
+        let tries = contention.before_wait(before);
         assert_eq!(tries.verdict(), Verdict::Tries);
         tries.polled(&badly(), *now)
     }
@@ -200,7 +204,7 @@ mod tests {
         }
         let crowded = Contention::NEW.polled(&Poll { lasted: AWAY, away: AWAY }, SLICE);
         assert_eq!((crowded.verdict(), crowded.pause()), (Verdict::Sleeps, FIRST));
-        assert_eq!(crowded.asked(SLICE.after(FIRST)).verdict(), Verdict::Tries);
+        assert_eq!(crowded.before_wait(SLICE.after(FIRST)).verdict(), Verdict::Tries);
     }
 
     #[test]
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_trial_ends_well_after_more_than_a_slice_of_polling_in_all() {
-        let mut contention = Contention::NEW.polled(&badly(), Nanos::ZERO).asked(FIRST);
+        let mut contention = Contention::NEW.polled(&badly(), Nanos::ZERO).before_wait(FIRST);
         for _ in 0..7 {
             contention = contention.polled(&well(Nanos::from_millis(1)), FIRST);
             assert_eq!(contention.verdict(), Verdict::Tries);
@@ -230,7 +234,7 @@ mod tests {
         let mut now = Nanos::ZERO;
         let contention = fails(Contention::NEW.polled(&badly(), now), &mut now);
         now = now.after(contention.pause());
-        let polls = contention.asked(now).polled(&well(TRIAL), now);
+        let polls = contention.before_wait(now).polled(&well(TRIAL), now);
         let soon = polls.polled(&badly(), now.after(REMEMBERED).since(Nanos(1)));
         assert_eq!(soon.pause(), FIRST.times(GROWTH * GROWTH));
         assert_eq!(polls.polled(&badly(), now.after(REMEMBERED)).pause(), FIRST);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_ignores_the_learned_frequency() {
+    fn linux_ignores_the_measured_frequency() {
         let learned = Frequency::NEW.advanced(Level::packets(9), Share::HALF);
         let linux = prediction(Policy::Linux, Reading::Corrected);
         assert_eq!(goodness(TASK, learned, &SOCKETS, &linux), (learned, Level::packets(25)));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_form_does_not_care_how_often_it_is_asked() {
+    fn the_time_form_does_not_depend_on_the_number_of_queries() {
         let past = Share::percent(90);
         let ms = Nanos::from_millis;
         let begun = Sampled::new(Nanos::ZERO).sampled(Level::packets(5), past, Nanos::ZERO);

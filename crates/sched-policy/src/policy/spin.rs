@@ -254,7 +254,7 @@ impl Spin {
             (Preference::Adaptive, _, CpuSupply::Oversubscribed) => Wait::Sleep(Reason::Oversubscribed),
             (Preference::Adaptive, _, CpuSupply::Enough) => match request.expected() {
                 Some(expected) if expected > bound => Wait::Sleep(Reason::Expected),
-                None if self.sleeps_at_once(bound) => Wait::Sleep(Reason::Learned),
+                None if self.sleeps_immediately(bound) => Wait::Sleep(Reason::Learned),
                 Some(_) => Wait::PollFor(bound),
                 None => Wait::PollFor(self.polls_for(bound)),
             },
@@ -277,7 +277,7 @@ impl Spin {
     }
 
     #[inline]
-    fn sleeps_at_once(&self, bound: Nanos) -> bool {
+    fn sleeps_immediately(&self, bound: Nanos) -> bool {
         self.gap != 0 && self.is_far(bound) && u64::from(self.credit) >= BOUND
     }
 
@@ -310,11 +310,11 @@ impl Spin {
 
     /// Records a wait that ended too soon to be measured. Changes nothing if only such waits were recorded before.
     #[must_use]
-    pub fn ended_at_once(self) -> Self {
+    pub fn ended_immediately(self) -> Self {
         Self { gap: self.gap_after(Nanos::ZERO), ..self }
     }
 
-    /// Returns whether [`Self::ended_at_once`] would change the history.
+    /// Returns whether [`Self::ended_immediately`] would change the history.
     #[inline]
     pub const fn takes_short_waits(&self) -> bool {
         self.gap == 0
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_is_learned_and_bounded() {
+    fn the_gap_is_measured_and_bounded() {
         let learned = |each: Nanos| after(100, each, Spin::NEW).gap();
         for us in [3, 10, 100, 5_000, 900_000] {
             let (each, gap) = (Nanos::from_micros(us), learned(Nanos::from_micros(us)));
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(learned(Nanos::NEVER), Nanos(1 << LONG));
         let slow = after(100, Nanos::NEVER, Spin::NEW);
         assert!(!slow.takes_short_waits());
-        let short = (0..100).fold(slow, |spin, _| spin.ended_at_once());
+        let short = (0..100).fold(slow, |spin, _| spin.ended_immediately());
         assert!(short.takes_short_waits() && short.gap() == Spin::NEW.gap());
     }
 

@@ -305,7 +305,7 @@ impl Cluster {
                 node.ready as usize > node.current.len()
             }
             Knows::Polls => {
-                task.contention = task.contention.asked(self.now);
+                task.contention = task.contention.before_wait(self.now);
                 task.contention.verdict() == Verdict::Sleeps
             }
             Knows::Nothing => false,

@@ -361,13 +361,13 @@ mod tests {
     const RECEIVE: Op = Op::Receive { from: From::Any, wait: BLOCK };
 
     #[test]
-    fn a_short_message_is_in_the_socket_at_once_whoever_reads_it() {
+    fn a_short_message_is_in_the_socket_immediately() {
         let busy = Nanos::from_millis(5_000);
         assert_eq!(send(10_000, &[Op::Compute(busy), RECEIVE]), (0, 5_000_000, 10_000));
     }
 
     #[test]
-    fn a_long_message_needs_its_receiver_on_a_processor() {
+    fn a_long_message_needs_its_receiver_on_a_cpu() {
         let bytes = 1_000_000;
         let at_once = send(bytes, &[RECEIVE]);
         let wire = u64::from(bytes) * 1_000_000 / Link::ETHERNET_100.bandwidth;

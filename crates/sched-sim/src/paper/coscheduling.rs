@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_five_local_tasks_pred_beats_dyn_and_dyn_beats_linux() {
+    fn with_five_local_tasks_pred_beats_dyn_and_dyn_beats_linux() {
         let plain = Setting::plain(App::Mg, 5, 1);
         let [linux, dynamic, predictive] = [
             (coschedule::Policy::Linux, 1),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_local_tasks_take_can_be_measured() {
+    fn the_cpu_time_of_local_tasks_is_measured() {
         let measured = Measured::Locals(Nanos::from_millis(5_000));
         let outcome = run(&Setting { measured, ..Setting::plain(App::Is, 2, 1) });
         let took = outcome.locals.expect("they end");
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn spinning_beside_local_tasks_loses_and_a_crashed_master_does_not_stop_anybody() {
+    fn spinning_with_local_tasks_loses_and_a_crashed_master_stops_nothing() {
         let plain = Setting::plain(App::Is, 1, 1);
         let [block, spin] = [Wait::Block, Wait::Spin].map(|wait| mean(&seconds(&Setting { wait, ..plain })));
         assert!(spin > 2.0 * block, "{spin} {block}");

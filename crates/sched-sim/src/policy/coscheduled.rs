@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_linux_is_what_no_policy_is() {
+    fn plain_linux_equals_no_policy() {
         let linux = run(Coscheduled::new(prediction(Rule::Linux, 50), Past::Fixed, Pressure::Local)).0;
         let carried = run(Coscheduled::new(prediction(Rule::Linux, 50), Past::Fixed, Pressure::Carried)).0;
         assert_eq!(linux, carried, "LINUX carries no pressure");

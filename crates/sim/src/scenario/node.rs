@@ -30,7 +30,7 @@ use crate::world::{SimNode, SimWorld};
 const BUSY_TICK: Nanos = Nanos::from_millis(4);
 const IDLE_TICK: Nanos = Nanos::from_secs(1);
 /// Maximum number of polls of all sessions in one turn; the rest waits for the next turn.
-const LOOKS: u32 = 64;
+const POLL_BATCH: u32 = 64;
 /// Interval at which a node in its examination retries refused calls.
 const EXAM_PAUSE: Nanos = Nanos::from_micros(200);
 
@@ -218,7 +218,7 @@ impl ScenarioNode {
     }
 
     /// Polls every peer once. Returns whether anything moved.
-    fn look(&mut self, now: Nanos) -> bool {
+    fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         let executor = self.executor.clone();
         for id in self.peer_ids() {
@@ -488,14 +488,14 @@ impl Actor for ScenarioNode {
         self.sit_exam(now);
         self.tick(now);
         // Polls until nothing moves, arms, and polls once more, as before every sleep.
-        for _ in 0..LOOKS {
-            if self.look(now) {
+        for _ in 0..POLL_BATCH {
+            if self.poll(now) {
                 continue;
             }
             for peer in self.peers.values() {
                 peer.session.arm();
             }
-            if !self.look(now) {
+            if !self.poll(now) {
                 return self.next_turn(now);
             }
         }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_objects_to_what_it_forbids() {
+    fn each_rule_objects_to_violations() {
         let good = Some("registry+https://good");
         assert_eq!(objections("fine", Some("MIT OR GPL-3.0"), good), 0);
         assert_eq!(objections("strict", Some("GPL-3.0"), good), 1);

@@ -115,12 +115,12 @@ fn sleep(table: &CallTable<Lease>, call: CallId) {
 }
 
 #[test]
-fn loom_a_slot_is_given_back_once_by_who_is_last() {
+fn loom_the_last_user_frees_a_slot_once() {
     engine_against(leave, Expects::Nothing);
 }
 
 #[test]
-fn loom_a_slot_whose_answer_is_awaited_is_given_back_once_by_who_is_last() {
+fn loom_the_last_user_frees_a_slot_with_an_outstanding_response_once() {
     engine_against(leave, Expects::Response);
 }
 
@@ -136,7 +136,7 @@ fn loom_a_sleeper_gets_its_end_before_the_answer_is_settled() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_refutes_sleeping_without_a_second_look() {
+fn loom_refutes_sleeping_without_a_recheck() {
     engine_against(|table, call| sleep_until(|| false, table, call), Expects::Nothing);
 }
 

@@ -24,7 +24,7 @@ impl Payload for NoLease {
 }
 
 #[test]
-fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
+fn a_reserved_slot_is_free_and_taken_first_by_the_engine() {
     let table = CallTable::<NoLease>::new(2);
     assert!(!table.was_used());
     let first = table.claim().expect("a slot is free");
@@ -44,7 +44,7 @@ fn a_slot_that_is_set_aside_is_free_and_taken_first_in_the_engine() {
 }
 
 #[test]
-fn a_part_of_the_slots_is_set_aside_at_most() {
+fn the_reserve_of_slots_has_a_limit() {
     let capacity = 20;
     let table = CallTable::<NoLease>::new(capacity);
     let calls: Vec<_> = (0..capacity).map(|_| table.claim().expect("a slot is free")).collect();
@@ -126,7 +126,7 @@ fn the_end_of_a_failed_session_spares_ends_and_slots_that_are_free() {
 }
 
 #[test]
-fn a_payload_that_nobody_takes_goes_with_its_slot() {
+fn an_unclaimed_payload_is_dropped_with_its_slot() {
     let table = CallTable::<Lease>::new(1);
     let call = table.claim().expect("a slot is free");
     let lease = Arc::new(());
@@ -149,7 +149,7 @@ fn a_call_does_not_end_twice() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a slot in use is set aside once")]
-fn a_slot_is_not_set_aside_twice() {
+fn a_slot_is_not_reserved_twice() {
     let table = CallTable::<NoLease>::new(8);
     let call = table.claim().expect("a slot is free");
     table.put_in_reserve(call.slot);

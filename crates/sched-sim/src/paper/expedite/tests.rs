@@ -4,7 +4,7 @@ use super::*;
 
 const LATE: Nanos = Nanos::from_millis(1);
 
-fn beside_sleepers(boost: Boost) -> PingPong {
+fn with_sleepers(boost: Boost) -> PingPong {
     PingPong { boost, compute_only: true, sleep_mostly: 2, ..PingPong::alone(4_000) }
 }
 
@@ -21,7 +21,7 @@ fn compute_only_causes_no_delays() {
 #[test]
 fn sleepers_delay_by_up_to_five_milliseconds() {
     let alone = PingPong::alone(1).run(1).longest(0);
-    let beside = beside_sleepers(Boost::None).run(1);
+    let beside = with_sleepers(Boost::None).run(1);
     let late = beside.late(0, LATE);
     assert!((0.05..0.30).contains(&late), "{late}");
     let most = beside.longest(0) - alone;
@@ -31,7 +31,7 @@ fn sleepers_delay_by_up_to_five_milliseconds() {
 #[test]
 fn sleepers_in_step_delay_by_twice_that() {
     let alone = PingPong::alone(1).run(1).longest(0);
-    let most = PingPong { in_step: true, ..beside_sleepers(Boost::None) }.run(1).longest(0) - alone;
+    let most = PingPong { in_step: true, ..with_sleepers(Boost::None) }.run(1).longest(0) - alone;
     assert!((6_000_000..=10_000_000).contains(&most), "{most} ns");
 }
 
@@ -39,18 +39,18 @@ fn sleepers_in_step_delay_by_twice_that() {
 #[test]
 fn boosts_remove_the_delays() {
     for boost in [Boost::Counter, Boost::Budget, Boost::Sleepers, Boost::DynPreempt] {
-        let outcome = beside_sleepers(boost).run(1);
+        let outcome = with_sleepers(boost).run(1);
         assert!(outcome.late(0, LATE) < 0.001, "{boost:?}: {}", outcome.late(0, LATE));
     }
     // One that favours all sleepers alike does not help: the paper's point against it.
-    assert!(beside_sleepers(Boost::OnUnblock).run(1).late(0, LATE) > 0.05);
+    assert!(with_sleepers(Boost::OnUnblock).run(1).late(0, LATE) > 0.05);
 }
 
 /// Figure 5, as it follows from the printed rule, and as it was meant.
 #[test]
 fn extra_computing_loses_the_boost_by_budget_and_keeps_it_by_counter() {
     let kept = |boost, us| {
-        let trial = PingPong { extra: Nanos::from_micros(us), ..beside_sleepers(boost) };
+        let trial = PingPong { extra: Nanos::from_micros(us), ..with_sleepers(boost) };
         let outcome = trial.run(1);
         ratio(outcome.granted, outcome.asked)
     };
@@ -63,7 +63,7 @@ fn extra_computing_loses_the_boost_by_budget_and_keeps_it_by_counter() {
 
 #[test]
 fn nine_flagged_pairs_hurt_the_tenth_less_than_sleepers_do() {
-    let none = PingPong { pairs: 10, flagged: 0, ..beside_sleepers(Boost::Counter) };
+    let none = PingPong { pairs: 10, flagged: 0, ..with_sleepers(Boost::Counter) };
     let nine = PingPong { flagged: 9, ..none };
     let short = |trial: PingPong| PingPong { pings: 1_500, ..trial }.run(1);
     let (before, after) = (short(none), short(nine));
@@ -77,7 +77,7 @@ fn nine_flagged_pairs_hurt_the_tenth_less_than_sleepers_do() {
 #[test]
 fn eevdf_delays_by_slices_and_our_budget_removes_that_too() {
     let alone = PingPong { kernel: Kernel::Eevdf, ..PingPong::alone(500) }.run(1).longest(0);
-    let beside = |kernel, boost| PingPong { kernel, ..beside_sleepers(boost) }.run(1);
+    let beside = |kernel, boost| PingPong { kernel, ..with_sleepers(boost) }.run(1);
     let stock = beside(Kernel::Eevdf, Boost::None);
     let most = stock.longest(0) - alone;
     assert!((500_000..5_000_000).contains(&most), "{most} ns");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_kept_within_what_the_kernel_allows() {
+    fn slices_stay_within_the_limits_of_the_kernel() {
         let slice = |us| Entity::new(0, Some(Nanos::from_micros(us)), 700_000).slice;
         assert_eq!([1, 100, 5_000, 1_000_000].map(slice), [100_000, 100_000, 5_000_000, 100_000_000]);
     }

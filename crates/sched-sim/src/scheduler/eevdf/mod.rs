@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_share_equally_weights_count_and_all_processors_are_used() {
+    fn equals_share_equally_weights_count_and_all_cpus_are_used() {
         let shares = |cores, nice: &[i8]| {
             let mut cluster = Cluster::new(Options::standard(1));
             let node = cluster.add_node(cores, Box::new(Eevdf::new(cores, Preemption::Lazy)));

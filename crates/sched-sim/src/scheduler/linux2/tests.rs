@@ -58,7 +58,7 @@ fn equals_share_equally_and_nice_counts() {
 }
 
 #[test]
-fn two_processors_do_twice_as_much() {
+fn two_cpus_do_twice_as_much() {
     for version in [Version::V2_2, Version::V2_4] {
         let ran = shares(version, 2, &[0, 0, 0, 0], 21_000);
         assert_eq!(ran.iter().sum::<u64>().div_ceil(100), 420, "{version:?}: {ran:?}");

@@ -91,7 +91,7 @@ mod tests {
     use crate::task::TaskOptions;
 
     #[test]
-    fn alone_it_takes_its_computing_and_what_its_keys_take_on_the_line() {
+    fn alone_it_takes_its_computing_and_the_transfer_of_its_keys() {
         let mut cluster = Cluster::new(Options::standard(1));
         let nodes = [0; 4].map(|_| cluster.add_node(1, Box::new(Linux2::new(Version::V2_2))));
         let terms = Terms { wait: Wait::Block, rounds: Rounds::Times(1), tasks: TaskOptions::default() };

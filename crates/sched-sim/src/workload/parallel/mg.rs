@@ -62,7 +62,7 @@ pub fn spawn(cluster: &mut Cluster, nodes: &[NodeId], class: Class, terms: &Term
     );
     let neighbours = |rank: usize| {
         let mut peers: Vec<_> =
-            (0..3).flat_map(|axis| [1, -1].map(|by| beside(rank, parts, axis, by))).collect();
+            (0..3).flat_map(|axis| [1, -1].map(|by| neighbour_of(rank, parts, axis, by))).collect();
         peers.sort_unstable();
         peers.dedup();
         peers.retain(|peer| *peer != rank);
@@ -100,7 +100,7 @@ fn visit(steps: &mut Steps, parts: [usize; 3], level: u32, work: Nanos) {
     for axis in 0..3 {
         if parts[axis] > 1 {
             let me = steps.rank();
-            let (up, down) = (beside(me, parts, axis, 1), beside(me, parts, axis, -1));
+            let (up, down) = (neighbour_of(me, parts, axis, 1), neighbour_of(me, parts, axis, -1));
             steps.exchange(up, down, faces[axis] * REAL);
             steps.exchange(down, up, faces[axis] * REAL);
         }
@@ -108,7 +108,7 @@ fn visit(steps: &mut Steps, parts: [usize; 3], level: u32, work: Nanos) {
 }
 
 /// Returns the rank next to another along an axis; the grid is periodic.
-fn beside(rank: usize, parts: [usize; 3], axis: usize, by: isize) -> usize {
+fn neighbour_of(rank: usize, parts: [usize; 3], axis: usize, by: isize) -> usize {
     let stride: usize = parts[..axis].iter().product();
     let place = rank / stride % parts[axis];
     let next = (place + parts[axis]).wrapping_add_signed(by) % parts[axis];
@@ -128,8 +128,8 @@ mod tests {
     fn four_tasks_are_one_by_two_by_two() {
         assert_eq!([1, 2, 4, 8].map(division), [[1, 1, 1], [1, 1, 2], [1, 2, 2], [2, 2, 2]]);
         let parts = division(4);
-        assert_eq!([0, 1, 2, 3].map(|rank| beside(rank, parts, 1, 1)), [1, 0, 3, 2]);
-        assert_eq!([0, 1, 2, 3].map(|rank| beside(rank, parts, 2, -1)), [2, 3, 0, 1]);
+        assert_eq!([0, 1, 2, 3].map(|rank| neighbour_of(rank, parts, 1, 1)), [1, 0, 3, 2]);
+        assert_eq!([0, 1, 2, 3].map(|rank| neighbour_of(rank, parts, 2, -1)), [2, 3, 0, 1]);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn calls_that_come_soon_are_as_fast_as_polled_ones() {
 }
 
 #[test]
-fn calls_that_come_late_cost_the_service_what_sleeping_costs() {
+fn late_calls_cost_the_service_as_much_as_sleeping() {
     let [block, adaptive] = [Wait::Block, Wait::Adaptive].map(|wait| all_alike(wait, FAR));
     let more = adaptive.ran[1] - block.ran[1];
     // Polls before each sleep would be 20 us for each call.
@@ -127,7 +127,7 @@ fn calls_that_come_late_cost_the_service_what_sleeping_costs() {
 }
 
 #[test]
-fn what_was_learned_of_late_calls_is_forgotten_within_some_calls() {
+fn the_history_of_late_calls_is_forgotten_within_some_calls() {
     let soon_again = [(CALLS, FAR), (CALLS, SHORT)];
     let [spin, adaptive] = [Wait::Spin, Wait::Adaptive].map(|wait| run(wait.into(), &soon_again, HANDLING));
     let tail = |seen: &Seen| seen.round_trips[seen.round_trips.len() - 200..].to_vec();
