@@ -112,7 +112,7 @@ pub fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(
             "Examples:\n  pronto-bench latency --quick\n  pronto-bench rate --provider shm --size 32 --json > rate.json\n  \
-             pronto-bench report rate.json\n\nWhat each measures, and what was seen: docs/measuring.md",
+             pronto-bench report rate.json\n\nColumns, method and noise: docs/measuring.md",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

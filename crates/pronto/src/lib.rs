@@ -61,6 +61,11 @@ pub type InlineContext<'a> = pronto_rpc::InlineContext<'a, NodeHost>;
 /// The callee's end of a call, which may reply after the handler has returned.
 pub type Responder<R> = pronto_rpc::Responder<R, NodeHost>;
 
+/// The program of `docs/tutorial.md`, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial.md")]
+pub struct Tutorial;
+
 /// The examples of `docs/messages.md`, tested.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/messages.md")]

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod call_path;
 mod child;
 mod counts;
@@ -48,6 +49,8 @@ enum Command {
     Counts(counts::Options),
     /// Build the release programs, with RDMA, and pack them with their documentation.
     Package(package::Options),
+    /// Build the documentation as an HTML book, with mdbook; it is installed below the target folder if need be.
+    Book,
     /// Manage and run the lab: a QEMU machine with a stock kernel and soft-RoCE.
     Lab(lab::Options),
 }
@@ -72,6 +75,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Mutate(options) => mutate::run(&workspace, options),
         Command::Counts(options) => counts::run(&workspace, options),
         Command::Package(options) => package::run(&workspace, options),
+        Command::Book => book::run(&workspace),
         Command::Lab(options) => lab::run(&workspace, options),
     }
 }

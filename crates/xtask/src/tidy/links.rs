@@ -36,11 +36,11 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns the targets of the inline links in a line.
-fn links(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
 
-fn is_local(target: &str) -> bool {
+pub(crate) fn is_local(target: &str) -> bool {
     !target.starts_with('#') && !target.contains("://") && !target.starts_with("mailto:")
 }
 
@@ -65,7 +65,7 @@ fn exists(tree: &Tree, path: &str) -> bool {
 }
 
 /// Resolves `path` relative to `folder`, without `.` and `..`.
-fn join(folder: &str, path: &str) -> String {
+pub(crate) fn join(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = if path.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
     for part in path.split('/') {
         match part {

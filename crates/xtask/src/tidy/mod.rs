@@ -2,10 +2,11 @@
 
 mod language;
 mod layers;
-mod links;
+pub(crate) mod links;
 mod rules;
 mod source;
 mod subjects;
+mod summary;
 mod unsafe_list;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ const RULES: &[Rule] = &[
     layers::one_direction,
     language::plain,
     links::resolve,
+    summary::lists_every_page,
 ];
 
 /// Applies every rule to the files that git tracks or would add, and to the history.
