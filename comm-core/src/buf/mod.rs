@@ -13,7 +13,7 @@
 //!     open      open      not made ready      always ready
 //! ```
 //!
-//! Short buffers come from a thread arena ([`arena`]), which belongs to one thread: threads that send concurrently do not
+//! Short buffers come from a thread arena ([`thread_arena`]), which belongs to one thread: threads that send concurrently do not
 //! share cache lines. A longer buffer, or one for which the arena has no room, comes from the chunks.
 //!
 //! A chunk is the unit in which the provider makes memory ready and reclaims it; no buffer crosses a chunk boundary. In a

@@ -22,10 +22,10 @@ struct Request {
 fn main() -> Result<(), Box<dyn core::error::Error>> {
     let address = format!("shm:/tmp/pronto-traced-call-{}.sock", std::process::id());
     let _callee = Node::builder(1)
-        .listen(&*address)
+        .listen(&address)
         .handle_inline(|_, request: Request| Reply { bytes: request.bytes })
         .start()?;
-    let caller = Node::builder(2).peer(1, &*address).start()?;
+    let caller = Node::builder(2).peer(1, &address).start()?;
     let callee = caller.wait_for_peer(1, Duration::from_secs(30))?;
     for _ in 0..CALLS {
         let request = Request { bytes: [7; 32] };

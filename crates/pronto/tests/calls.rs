@@ -515,15 +515,15 @@ fn errors_suggest_an_action() {
     let limits = Limits { calls: 1, ..Limits::default() };
     let client = Node::builder(2).limits(limits).peer(1, &address).start().expect("the node starts");
     let unknown = client.wait_for_peer(77, Duration::ZERO).expect_err("the peer is unknown").to_string();
-    assert!(unknown.contains("no address of it was given: give one (`Builder::peer`"), "{unknown}");
+    assert!(unknown.contains("no address of it: add one (`Builder::peer`"), "{unknown}");
     let unknown = client.peer(77).expect("there is room").call(&Add { values: vec![] });
     let text = unknown.expect_err("the peer is unknown").to_string();
     assert_eq!(text.matches("node 77 is not connected: wait for it").count(), 1, "{text}");
-    assert!(text.contains("given an address of the other"), "{text}");
+    assert!(text.contains("has the address of the other"), "{text}");
 
     let peer = client.wait_for_peer(1, TIMEOUT).expect("the nodes connect");
     let text = peer.call(&Add { values: vec![] }).expect_err("the handler returns an error").to_string();
-    assert!(text.contains("`HandlerError::decode` reads it"), "{text}");
+    assert!(text.contains("decode it with `HandlerError::decode`"), "{text}");
     let text = peer.call(&Fetch { len: 1 }).expect_err("the handler panics").to_string();
     assert_eq!(text, "no reply: the handler panicked: see the log of its node");
 

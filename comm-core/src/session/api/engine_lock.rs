@@ -95,7 +95,7 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Takes something from the engine, for a sender that would otherwise be refused. Waits a bounded time for the lock.
-    pub(super) fn from_engine<R>(
+    pub(super) fn take_from_engine<R>(
         &self,
         executor: &impl Executor,
         take: impl FnOnce(&mut Engine<Q>) -> Option<R>,

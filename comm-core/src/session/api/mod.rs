@@ -83,7 +83,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Claims a call slot. If no other is free, waits a bounded time for the engine, and takes one of its reserve.
     fn claim(&self, executor: &impl Executor) -> Result<CallId, SendError> {
         let claimed = self.calls.claim();
-        let claimed = claimed.or_else(|| self.from_engine(executor, |_| self.calls.claim_in_engine()));
+        let claimed = claimed.or_else(|| self.take_from_engine(executor, |_| self.calls.claim_in_engine()));
         claimed.ok_or_else(|| {
             // A slot becomes free after the response to another call, whose request may be held.
             self.ring_if_held(executor);
@@ -96,7 +96,7 @@ impl<Q: QueuePair> Session<Q> {
     fn credit(&self, class: Class, executor: &impl Executor) -> Result<Credit, SendError> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
-        let taken = taken.or_else(|| self.from_engine(executor, |engine| engine.credit(class, self)));
+        let taken = taken.or_else(|| self.take_from_engine(executor, |engine| engine.credit(class, self)));
         taken.ok_or_else(|| {
             self.ring_if_held(executor);
             SendError::NoCredit { class }
