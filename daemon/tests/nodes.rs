@@ -334,7 +334,7 @@ fn an_absent_peer_is_reported_once_per_address() {
     });
     daemon.0.kill().expect("the process exists");
     let stderr = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
-    let reports: Vec<_> = stderr.map_while(Result::ok).filter(|line| line.contains("not reached")).collect();
+    let reports: Vec<_> = stderr.map_while(Result::ok).filter(|line| line.contains("cannot reach peer")).collect();
     assert_eq!(reports.len(), 2, "{reports:#?}");
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
