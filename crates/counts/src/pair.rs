@@ -241,7 +241,7 @@ impl<Q: QueuePair + 'static> Executor for Still<Q> {
     /// Records a note as a node does.
     fn note(&self, note: Note) {
         let (word, low) = note.words();
-        pronto_recorder::note(word, low);
+        pronto_node::recorder::note(word, low);
     }
 }
 

@@ -9,7 +9,7 @@ use pronto_wire::NodeId;
 use crate::flight;
 use crate::host::NodeHost;
 use crate::node::{Down, PeerStatus, Status};
-use crate::waiting;
+use crate::{recorder, waiting};
 
 /// First id of visitors: short-lived nodes that ask another node something. A configured node cannot have such an id.
 pub const FIRST_VISITOR: NodeId = NodeId(64_000);
@@ -192,7 +192,7 @@ pub(crate) fn routes() -> [Route<NodeHost>; 4] {
 /// for example. It allocates, and takes the lock under which threads acquire and release their rings.
 pub fn recent(most: usize) -> Vec<NoteReport> {
     let most = most.min(MOST_NOTES);
-    let notes = flight::latest(&pronto_recorder::threads(most), most);
+    let notes = flight::latest(&recorder::threads(most), most);
     notes
         .into_iter()
         .map(|(thread, time, note)| NoteReport { thread, time_us: time / 1_000, text: note.to_string() })

@@ -5,12 +5,12 @@ use std::sync::Mutex;
 use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{DownCause, Event};
 use pronto_core::{Clock as _, Nanos};
-use pronto_recorder::{Entry, Thread};
 use pronto_sync::atomic::{AtomicU8, Ordering};
 use pronto_wire::{CallId, NodeId, TypeId};
 
 use crate::admin;
 use crate::host::NodeHost;
+use crate::recorder::{self, Entry, Thread};
 
 /// Number of notes that are logged after an alarm, of all threads together.
 const LOGGED: usize = 64;
@@ -21,7 +21,7 @@ const LOG_INTERVAL: Nanos = Nanos::from_secs(10);
 #[inline(always)]
 pub(crate) fn note(note: Note) {
     let (word, low) = note.words();
-    pronto_recorder::note(word, low);
+    recorder::note(word, low);
 }
 
 /// Records that the calling thread is about to sleep.

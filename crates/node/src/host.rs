@@ -36,7 +36,7 @@ use crate::refusals::Refusals;
 use crate::serving::Serving;
 use crate::sink::WaitingSink;
 use crate::waits::ContentionEvidence;
-use crate::{calibrate, sched_class, system, threshold};
+use crate::{calibrate, recorder, sched_class, system, threshold};
 
 /// The session type of this node.
 pub(crate) type NodeSession = Session<AnyQueuePair>;
@@ -377,7 +377,7 @@ impl NodeHost {
 impl Clock for NodeClock {
     fn now(&self) -> Nanos {
         let now = Nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        pronto_recorder::time(now.0);
+        recorder::time(now.0);
         now
     }
 }

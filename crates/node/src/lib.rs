@@ -24,6 +24,7 @@ mod placement;
 mod pool;
 mod queue_pair;
 mod rdma;
+pub mod recorder;
 mod refusals;
 mod sched_class;
 mod serving;

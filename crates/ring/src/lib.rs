@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`lines`] | one process | one other process, which does not trust the writer |
 //! | [`mpsc`] | many threads | one thread at a time |
+//! | [`notes`] | one thread, which replaces its oldest notes | any threads, meanwhile |
 //! | [`slots`] | many threads claim and release | |
 #![no_std]
 #![deny(unsafe_code)]
@@ -14,6 +15,7 @@ extern crate std;
 
 pub mod lines;
 pub mod mpsc;
+pub mod notes;
 pub mod slots;
 
 #[cfg(all(test, loom))]
@@ -21,4 +23,5 @@ mod loom_tests;
 
 pub use lines::{Line, LineReader, LineStorage, LineWriter, Overrun};
 pub use mpsc::{Full, Mpsc, Receiver, Sender};
+pub use notes::NoteRing;
 pub use slots::Slots;

@@ -8,7 +8,7 @@ use pronto_sync::TryLock;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pronto_sync::cell::UnsafeCell;
 
-use crate::{Line, LineReader, LineWriter, Mpsc, Receiver, Sender, Slots};
+use crate::{Line, LineReader, LineWriter, Mpsc, NoteRing, Receiver, Sender, Slots};
 
 /// Sends three messages through two lines. The second lap reuses a line; the reader's progress is the writer's credit.
 #[test]
@@ -274,5 +274,46 @@ fn loom_the_same_top_again_is_not_the_same_list() {
         }
         let there = thread.join().unwrap();
         assert!(there.is_none() || !here.contains(&there), "two threads claimed one slot");
+    });
+}
+
+#[test]
+fn loom_a_reader_sees_whole_notes_only() {
+    loom::model(|| {
+        let ring = Arc::new(NoteRing::<2>::new());
+        let written = Arc::clone(&ring);
+        let writer = thread::spawn(move || {
+            for number in 0..3 {
+                written.note(u64::from(number) + 7, number);
+            }
+        });
+        for entry in ring.last(2) {
+            assert_eq!((entry.word, u64::from(entry.low)), (entry.number + 7, entry.number), "a torn note");
+        }
+        writer.join().expect("the writer does not panic");
+        assert_eq!(ring.last(2).len(), 1, "the next note may be replacing the oldest one");
+    });
+}
+
+/// Without the fences, a reader may return a word of a later note as part of an earlier one.
+#[test]
+#[should_panic(expected = "a torn note")]
+fn loom_refutes_a_ring_without_fences() {
+    loom::model(|| {
+        let (word, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let theirs = (Arc::clone(&word), Arc::clone(&written));
+        let writer = thread::spawn(move || {
+            for number in 0..2 {
+                theirs.0.store(number + 7, Ordering::Relaxed);
+                theirs.1.store(number + 1, Ordering::Release);
+            }
+        });
+        let before = written.load(Ordering::Acquire);
+        let seen = word.load(Ordering::Relaxed);
+        let after = written.load(Ordering::Relaxed);
+        if before == 1 && after == 1 {
+            assert_eq!(seen, 7, "a torn note");
+        }
+        writer.join().expect("the writer does not panic");
     });
 }

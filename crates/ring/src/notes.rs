@@ -5,11 +5,13 @@
 //! 2. `written` is the number of complete notes. The writer increments it after each note, and before it begins the next one. A
 //!    reader that has read a word of note `n` therefore finds `written` to be at least `n` afterwards.
 
+use alloc::vec::Vec;
+
 use pronto_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A thread's last `N` notes, a power of two.
 #[derive(Debug)]
-pub struct Ring<const N: usize> {
+pub struct NoteRing<const N: usize> {
     entries: [[AtomicU64; 2]; N],
     written: AtomicU64,
     /// The writer's last clock reading, shifted to its position in an entry.
@@ -24,9 +26,9 @@ pub struct Entry {
     /// The last clock reading before the note, in nanoseconds, rounded down to a multiple of 64; 0 if there was none. Wraps around
     /// after 208 days.
     pub time_ns: u64,
-    /// The first argument of [`Ring::note`].
+    /// The first argument of [`NoteRing::note`].
     pub word: u64,
-    /// The second argument of [`Ring::note`].
+    /// The second argument of [`NoteRing::note`].
     pub low: u16,
 }
 
@@ -34,7 +36,7 @@ pub struct Entry {
 const TIME_UNIT: u32 = 6;
 const LOW_BITS: u32 = 16;
 
-impl<const N: usize> Ring<N> {
+impl<const N: usize> NoteRing<N> {
     const MASK: u64 = {
         assert!(N.is_power_of_two(), "an entry's index is a masked note number");
         N as u64 - 1
@@ -96,7 +98,7 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-impl<const N: usize> Default for Ring<N> {
+impl<const N: usize> Default for NoteRing<N> {
     fn default() -> Self {
         Self::new()
     }
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_last_notes_are_kept_with_the_time_before_them() {
-        let ring = Ring::<4>::new();
+        let ring = NoteRing::<4>::new();
         assert!(ring.last(9).is_empty());
         for number in 0_u16..6 {
             ring.time(1_000_000 * u64::from(number));
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_concurrent_reader_sees_whole_notes_only() {
-        let ring = Ring::<8>::new();
+        let ring = NoteRing::<8>::new();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for number in 0..200_000_u64 {

@@ -4,14 +4,15 @@
 use core::cell::{Cell, RefCell};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::ring::{Entry, Ring};
+use pronto_ring::NoteRing;
+use pronto_ring::notes::Entry;
 
 /// Notes kept per ring: 64 KiB, less than a second-level cache.
 pub const KEPT: usize = 4096;
 
 thread_local! {
     /// Has no destructor, so access is a single load.
-    static MINE: Cell<Option<&'static Ring<KEPT>>> = const { Cell::new(None) };
+    static MINE: Cell<Option<&'static NoteRing<KEPT>>> = const { Cell::new(None) };
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
     /// The last clock reading before the thread has a ring.
     static EARLY: Cell<u64> = const { Cell::new(0) };
@@ -21,7 +22,7 @@ static RINGS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Registered {
-    ring: &'static Ring<KEPT>,
+    ring: &'static NoteRing<KEPT>,
     /// The threads whose notes are in the ring, each with the number of its first note; never more than there are notes.
     owners: Vec<(u64, String)>,
     taken: bool,
@@ -78,7 +79,7 @@ impl Registered {
 /// Takes a ring for the calling thread and passes it to `note`. A thread whose thread-locals are being destroyed has no ring any
 /// more: its notes are dropped.
 #[cold]
-fn first(note: impl FnOnce(&Ring<KEPT>)) {
+fn first(note: impl FnOnce(&NoteRing<KEPT>)) {
     let given = HELD.try_with(|held| {
         let mut held = held.try_borrow_mut().ok()?;
         let ring = take();
@@ -93,7 +94,7 @@ fn first(note: impl FnOnce(&Ring<KEPT>)) {
     }
 }
 
-fn take() -> &'static Ring<KEPT> {
+fn take() -> &'static NoteRing<KEPT> {
     let name = std::thread::current().name().unwrap_or("-").to_owned();
     let mut rings = rings();
     if let Some(free) = rings.iter_mut().find(|known| !known.taken) {
@@ -106,7 +107,7 @@ fn take() -> &'static Ring<KEPT> {
         free.taken = true;
         return free.ring;
     }
-    let ring: &'static Ring<KEPT> = Box::leak(Box::default());
+    let ring: &'static NoteRing<KEPT> = Box::leak(Box::default());
     rings.push(Registered { ring, owners: vec![(0, name)], taken: true });
     ring
 }
@@ -118,7 +119,7 @@ fn rings() -> MutexGuard<'static, Vec<Registered>> {
 
 /// Ring of a running thread; frees the ring for another thread when its thread ends.
 #[derive(Debug)]
-struct Held(&'static Ring<KEPT>);
+struct Held(&'static NoteRing<KEPT>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -126,47 +127,5 @@ impl Drop for Held {
         if let Some(known) = rings().iter_mut().find(|known| core::ptr::eq(known.ring, self.0)) {
             known.taken = false;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(name: &str) -> Option<Thread> {
-        threads(KEPT).into_iter().rfind(|thread| thread.name == name)
-    }
-
-    fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) {
-        let builder = std::thread::Builder::new().name(name.into());
-        builder.spawn(work).expect("a thread starts").join().expect("the thread does not panic");
-    }
-
-    /// One test for all of this, because all threads of the process share the rings.
-    #[test]
-    fn a_ring_outlives_its_thread_until_another_one_takes_it() {
-        in_thread("one", || {
-            time(640);
-            note(1, 10);
-            time(1280);
-            note(2, 20);
-            let mine = of("one").expect("the thread has written notes");
-            assert!(mine.runs);
-        });
-        let one = of("one").expect("the notes outlive the thread");
-        assert!(!one.runs);
-        let seen: Vec<_> = one.entries.iter().map(|entry| (entry.word, entry.low, entry.time_ns)).collect();
-        assert_eq!(seen, [(1, 10, 640), (2, 20, 1280)]);
-        let count = rings().len();
-        in_thread("two", || note(3, 30));
-        let time = |name| of(name).and_then(|thread| Some(thread.entries.last()?.time_ns));
-        assert_eq!(time("two"), Some(0), "the time of the ring's previous owner is not used");
-        let words = |name| of(name).map(|thread| thread.entries.iter().map(|e| e.word).collect::<Vec<_>>());
-        assert_eq!((words("one"), words("two")), (Some(vec![1, 2]), Some(vec![3])));
-        assert_eq!(rings().len(), count, "the ring of an ended thread is reused");
-        in_thread("three", || (0..KEPT as u64 + 9).for_each(|word| note(word, 0)));
-        assert_eq!((words("one"), words("two")), (Some(vec![]), Some(vec![])), "their notes are replaced");
-        in_thread("four", || note(4, 40));
-        assert_eq!((words("one"), words("two"), words("four")), (None, None, Some(vec![4])));
     }
 }

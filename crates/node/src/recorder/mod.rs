@@ -4,14 +4,8 @@
 //! the last clock reading that its thread made for any purpose ([`time`]), so notes between two readings are ordered, and all have
 //! the time of the earlier reading. The recorder does not interpret the words; writers and readers agree on their meaning. See
 //! `docs/decisions/0010-flight-recorder.md`.
-#![forbid(unsafe_code)]
 
-#[cfg(all(test, loom))]
-mod loom_tests;
-mod ring;
-#[cfg(not(loom))]
 mod threads;
 
-pub use ring::{Entry, Ring};
-#[cfg(not(loom))]
+pub use pronto_ring::notes::Entry;
 pub use threads::{KEPT, Thread, note, threads, time};
