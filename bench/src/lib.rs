@@ -21,6 +21,7 @@ pub mod lab;
 pub mod mix;
 mod overlap;
 mod page;
+pub mod pair;
 pub mod params;
 mod peers;
 pub mod placement;

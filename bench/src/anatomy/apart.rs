@@ -6,10 +6,10 @@
 use core::hint::black_box;
 use std::time::Instant;
 
+use crate::pair::{Callee, Ends, POLL_BATCH, Pairs};
 use anyhow::Context as _;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair};
 use pronto_core::session::{Event, Inbound, Sink};
-use pronto_counts::pair::{Callee, Ends, POLL_BATCH, Pairs};
 
 use super::stages::{Ask, Held, Stages};
 use super::watched::{Notes, Watched};

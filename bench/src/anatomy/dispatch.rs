@@ -3,6 +3,7 @@
 use core::hint::black_box;
 use std::sync::Arc;
 
+use crate::pair::Still;
 use anyhow::Context as _;
 use pronto::rpc::Host as _;
 use pronto::rpc::codec::encode_message;
@@ -10,7 +11,6 @@ use pronto::rpc::handler::Incoming;
 use pronto::{Message as _, Nanos, Node, NodeId, Rdma, Route, ServiceId, WaitPolicy};
 use pronto_core::fabric::{Arrived, QueuePair};
 use pronto_core::session::{Inbound, Limits, Response, Session, Sink as _, TokenSlot};
-use pronto_counts::pair::Still;
 use pronto_node::{AnyLease, AnyQueuePair, ServingSink};
 use pronto_wire::{CallId, InlinePayload, TypeId};
 

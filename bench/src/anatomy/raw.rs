@@ -2,13 +2,13 @@
 
 use core::hint::black_box;
 
+use crate::pair::{POLL_BATCH, Pairs};
 use anyhow::Context as _;
 use pronto::Class;
 use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Extent, Gather, InlineMessage, MessageSlot, Operation, PollOutcome,
     QueuePair, SendWork, ShortMessage, Signal, WrId,
 };
-use pronto_counts::pair::{POLL_BATCH, Pairs};
 use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use super::{LINKS, Part, Parts};

@@ -3,6 +3,7 @@
 use core::hint::black_box;
 use std::sync::Arc;
 
+use crate::pair::{Callee, Ends, Nobody, POLL_BATCH, Pairs, Still};
 use anyhow::Context as _;
 use pronto::rpc::codec::{decode_message, encode_message};
 use pronto::rpc::handler::{Incoming, Origin};
@@ -13,7 +14,6 @@ use pronto_core::session::{
     CallSpec, DetachedToken, End, Event, FastOutcome, Inbound, OutgoingPayload, ReplySlots, Response,
     Session, Sink, TokenSlot, TypeKey, WaitOutcome,
 };
-use pronto_counts::pair::{Callee, Ends, Nobody, POLL_BATCH, Pairs, Still};
 use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
 
 use super::{LINKS, Part, Parts, Way};

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
+use crate::pair::{Pairs, shm_link, tcp_link};
 use pronto::WaitPolicy;
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
-use pronto_counts::pair::{Pairs, shm_link, tcp_link};
 
 use crate::anatomy::{
     Ask, BESIDE, CALL, Dispatch, Outside, PATH, Parts, REST, Raw, STEPS, Stages, Step, steps, watched,

@@ -11,7 +11,8 @@ use super::ratchet::{Counted, Counts};
 use crate::child::{CommandLine, End};
 use crate::workspace::Workspace;
 
-const PACKAGE: &str = "pronto-counts";
+const PACKAGE: &str = "pronto-bench";
+const PROGRAM: &str = "pronto-counts";
 
 /// The function that the program calls at the beginning and at the end of a region.
 const BOUNDARY: &str = "*counted_boundary*";
@@ -27,8 +28,8 @@ const SAME_EVERYWHERE: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX512F,-AVX
 /// # Errors
 /// The build fails.
 pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
-    finish(&CommandLine::cargo(["build", "--release", "--package", PACKAGE]))?;
-    Ok(workspace.target.join("release").join(PACKAGE))
+    finish(&CommandLine::cargo(["build", "--release", "--package", PACKAGE, "--bin", PROGRAM]))?;
+    Ok(workspace.target.join("release").join(PROGRAM))
 }
 
 /// Runs the program under callgrind.

@@ -1,4 +1,4 @@
-//! `cargo xtask counts`: compares the instructions, branches and memory references of the scenarios of `crates/counts` with
+//! `cargo xtask counts`: compares the instructions, branches and memory references of the scenarios of `bench/src/counts` with
 //! recorded numbers.
 //!
 //! On a shared machine, times differ by a factor of three from one minute to the next. The counts are reproducible; with a socket
@@ -20,7 +20,7 @@ use ratchet::Recorded;
 pub(crate) const TOOLS: &[tools::Tool] = &[tools::CC, tools::VALGRIND];
 
 /// The recorded counts, below the root of the workspace.
-const FILE: &str = "crates/counts/counts.toml";
+const FILE: &str = "bench/counts.toml";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {

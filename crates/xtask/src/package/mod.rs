@@ -106,7 +106,7 @@ mod tests {
         for (package, programs) in PROGRAMS {
             let found = workspace.packages.iter().find(|found| found.name == package);
             let built: Vec<_> = found.into_iter().flat_map(|found| found.targets_of("bin")).collect();
-            assert_eq!(built, programs, "{package}");
+            assert!(programs.iter().all(|program| built.contains(program)), "{package}: {built:?}");
         }
     }
 }

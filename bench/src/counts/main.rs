@@ -10,14 +10,18 @@
 #![forbid(unsafe_code)]
 
 mod message;
+// Compiled into this program, which therefore does not link the experiments: they would change which functions are inlined.
+#[path = "../pair.rs"]
+#[expect(dead_code, unreachable_pub, reason = "the library's module, of which the scenarios use a part")]
+mod pair;
 mod parts;
 mod peers;
 mod scenarios;
 
 use core::hint::black_box;
 
+use crate::pair::{shm_link, tcp_link};
 use anyhow::Context as _;
-use pronto_counts::pair::{shm_link, tcp_link};
 use scenarios::Pair;
 
 /// Number of repetitions of a scenario in the first region.

@@ -3,11 +3,11 @@
 use core::ops::Range;
 use std::sync::Arc;
 
+use pronto_bench::pair::{Ends, shm_link};
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
     GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork,
 };
-use pronto_counts::pair::{Ends, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::{AtomicU32, Ordering};

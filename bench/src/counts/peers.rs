@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::pair::{Ends, Nobody, Still, shm_link};
 use anyhow::Context as _;
 use pronto_core::fabric::QueuePair;
 use pronto_core::session::Session;
-use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_progress::{Cost, Engine, Manager, Priority, Sleep, Source, Spec, Trigger};
 

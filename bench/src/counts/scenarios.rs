@@ -4,9 +4,9 @@ use core::hint::black_box;
 use core::time::Duration;
 use std::sync::Arc;
 
+use crate::pair::{Ends, Nobody, POLL_BATCH, Pairs, Still};
 use anyhow::Context as _;
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
-use pronto_counts::pair::{Ends, Nobody, POLL_BATCH, Pairs, Still};
 use pronto_rpc::{Peer, Route};
 use pronto_wire::Class;
 

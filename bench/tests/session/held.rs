@@ -5,13 +5,13 @@
 use core::cell::Cell;
 use std::sync::Arc;
 
+use pronto_bench::pair::{Callee, Ends, Nobody, POLL_BATCH, tcp_link};
 use pronto_core::executor::{ASLEEP, Circumstances, alone};
 use pronto_core::fabric::InlineMessage;
 use pronto_core::session::{
     CallSpec, FastOutcome, OutgoingPayload, ReplySlots, SendError, Session, WaitOutcome,
 };
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Callee, Ends, Nobody, POLL_BATCH, tcp_link};
 use pronto_fabric_tcp::TcpQueuePair;
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 
+use pronto_bench::pair::{Ends, Nobody, Still, shm_link};
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, DoorbellEvent, FabricError, Grant, GrantError,
     GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory, SendWork,
@@ -13,7 +14,6 @@ use pronto_core::fabric::{
 use pronto_core::session::{CallSpec, OutgoingPayload, WaitOutcome};
 use pronto_core::wait::ServingState;
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Ends, Nobody, Still, shm_link};
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use pronto_bench::pair::{Callee, Ends, Nobody, POLL_BATCH, Still, shm_link, tcp_link};
 use pronto_core::fabric::{HeapMemory, Region, Rights};
 use pronto_core::session::{Access, CallSpec, OutgoingPayload, Session, WaitOutcome};
 use pronto_core::wait::{ServingState, YieldTimer};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Callee, Ends, Nobody, POLL_BATCH, Still, shm_link, tcp_link};
 use pronto_fabric_shm::ShmQueuePair;
 use pronto_fabric_tcp::TcpQueuePair;
 use pronto_rpc::{Message, Route};

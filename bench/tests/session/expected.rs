@@ -1,10 +1,10 @@
 //! When a caller goes to sleep, depending on its hint and on the past reply times of its peer.
 
+use pronto_bench::pair::{Ends, Nobody, shm_link};
 use pronto_core::executor::{Circumstances, WaitRequest, alone};
 use pronto_core::fabric::QueuePair;
 use pronto_core::session::{CallSpec, OutgoingPayload, WaitOutcome};
 use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
-use pronto_counts::pair::{Ends, Nobody, shm_link};
 use pronto_rpc::{Message, Route};
 use pronto_sched_policy::policy::time;
 use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};

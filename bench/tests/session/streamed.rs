@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pronto_counts::pair::{Ends, shm_link};
+use pronto_bench::pair::{Ends, shm_link};
 use pronto_rpc::{Message, Pending, Route};
 use pronto_wire::Class;
 
