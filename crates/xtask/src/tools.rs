@@ -22,7 +22,7 @@ pub(crate) const CC: Tool = Tool { program: "cc", package: "gcc" };
 pub(crate) const CMAKE: Tool = Tool { program: "cmake", package: "cmake" };
 /// Reads the headers of libibverbs for that loader.
 pub(crate) const CLANG: Tool = Tool { program: "clang", package: "clang" };
-/// Finds libraries when rdma-core is configured (the `ibverbs` crate, of crates/verbs-peer).
+/// Finds libraries when rdma-core is configured (for the `ibverbs` crate, which the example of crates/fabric-verbs uses).
 pub(crate) const PKG_CONFIG: Tool = Tool { program: "pkg-config", package: "pkgconf" };
 /// Generates sources when rdma-core is configured.
 pub(crate) const PYTHON: Tool = Tool { program: "python3", package: "python3" };

@@ -7,6 +7,7 @@ mod faults;
 mod forks;
 mod grants;
 mod pair;
+mod peer;
 mod pin_limit;
 mod place;
 mod receivers;

@@ -35,6 +35,8 @@ pub(crate) struct Needs {
     pub(crate) accelerators: BTreeMap<String, Accelerator>,
     /// Parts of the names of tests that find more faults if they run longer: see [`super::soak`].
     pub(crate) soak: Vec<String>,
+    /// Examples of the package that its tests start. They are built together with the tests.
+    pub(crate) examples: Vec<String>,
     /// Folders of kernel modules, relative to the root of the tree. They are built before the machine boots;
     /// [`super::module::place`] returns their paths.
     pub(crate) modules: Vec<String>,
@@ -49,6 +51,7 @@ impl Default for Needs {
             accelerator: Accelerator::default(),
             accelerators: BTreeMap::new(),
             soak: Vec::new(),
+            examples: Vec::new(),
             modules: Vec::new(),
         }
     }

@@ -99,6 +99,7 @@ pub(super) fn build(
     } else {
         CommandLine::cargo(["test"]).args(packages.iter().flat_map(|name| ["--package", name]))
     };
+    build_examples(&targets)?;
     let mut names: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -111,6 +112,23 @@ pub(super) fn build(
         bail!("the tests of the lab do not build");
     }
     suite::built(&String::from_utf8_lossy(&output.stdout), targets)
+}
+
+/// Builds the examples that tests of the targets start. `cargo test --example` would build them as test programs.
+///
+/// # Errors
+/// They do not build.
+fn build_examples(targets: &[Target]) -> Result<()> {
+    let names: BTreeSet<_> = targets.iter().flat_map(|target| &target.needs.examples).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    // With the features of the whole workspace, as the tests of all packages.
+    let line = CommandLine::cargo(["build", "--workspace"])
+        .args(names.into_iter().flat_map(|name| ["--example", name.as_str()]));
+    let status = line.command().status().with_context(|| format!("cannot start `{line}`"))?;
+    ensure!(status.success(), "the examples for the lab do not build");
+    Ok(())
 }
 
 /// Builds the kernel modules that the programs need.

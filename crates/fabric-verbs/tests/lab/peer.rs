@@ -1,10 +1,10 @@
 //! The provider and a peer that shares no code with it, on the two nodes of the lab.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use core::net::IpAddr;
 use core::time::Duration;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -27,7 +27,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// Maximum number of rounds of a tenth of a millisecond: at least ten seconds.
 const PATIENCE: u32 = 100_000;
 
-/// The other program.
+/// The other program: the example `verbs-peer`, which the lab builds.
 struct Peer {
     child: Child,
     asked: ChildStdin,
@@ -72,12 +72,18 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
+/// Returns the path of the other program: cargo builds examples in a folder next to that of this test.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().with_file_name("examples").join("verbs-peer")
+}
+
 /// Returns a link from the first node to the other program on the second.
 fn connect() -> (Link, Peer) {
     let nodes = std::fs::read_to_string("/run/lab/nodes").unwrap();
     let addresses: Vec<IpAddr> =
         nodes.lines().map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pronto-verbs-peer"))
+    let mut child = Command::new(program())
         .arg(addresses[1].to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,6 +1,7 @@
-//! A peer of fabric-verbs that shares no code with it, implemented with the `ibverbs` crate from docs/protocol.md.
+//! A peer of fabric-verbs that shares no code with it or with the rest of Pronto, implemented with the `ibverbs` crate
+//! from docs/protocol.md only.
 //!
-//! `pronto-verbs-peer ADDRESS` opens the device whose port has that address, and reads lines from stdin:
+//! `verbs-peer ADDRESS` opens the device whose port has that address, and reads lines from stdin:
 //!
 //! | line | response |
 //! |---|---|
@@ -46,7 +47,7 @@ fn open(address: Ipv4Addr) -> Result<(Context, u32)> {
 }
 
 fn main() -> Result<()> {
-    let address = std::env::args().nth(1).context("usage: pronto-verbs-peer ADDRESS")?;
+    let address = std::env::args().nth(1).context("usage: verbs-peer ADDRESS")?;
     let address: Ipv4Addr = address.parse().context("not an IPv4 address")?;
     let (context, gid_index) = open(address)?;
     let domain = context.alloc_pd()?;
