@@ -17,19 +17,19 @@ use pronto_topology::Wish;
 use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
-use crate::address::Address;
-use crate::admin::FIRST_VISITOR;
-use crate::boost::Boost;
-use crate::checks;
+use crate::config::address::Address;
+use crate::config::checks;
 use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET};
 use crate::error::NodeError;
 use crate::host::NodeHost;
-use crate::interfaces;
 use crate::links::LinkOptions;
+use crate::links::interfaces;
 use crate::node::Node;
-use crate::placement::{Asked, Placement};
 use crate::rdma::Rdma;
+use crate::status::admin::FIRST_VISITOR;
 use crate::system;
+use crate::threads::boost::Boost;
+use crate::threads::placement::{Asked, Placement};
 
 /// A long polling time after traffic, for services that are called in bursts. Source: Margo.
 pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
@@ -70,7 +70,7 @@ impl Builder {
             name: String::new(),
             listen: Vec::new(),
             peers: Vec::new(),
-            routes: crate::admin::routes().into_iter().chain(Route::rendezvous()).collect(),
+            routes: crate::status::admin::routes().into_iter().chain(Route::rendezvous()).collect(),
             policy: WaitPolicy::Adaptive,
             spin_down: None,
             boost: Boost::None,

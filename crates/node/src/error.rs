@@ -4,8 +4,8 @@ use pronto_topology::NotSeated;
 use pronto_wire::NodeId;
 use thiserror::Error;
 
-use crate::address::Address;
 use crate::config::ConfigError;
+use crate::config::address::Address;
 
 /// Reason why a node cannot start or continue. `Debug` prints the same human-readable text as `Display`, because that is the form
 /// that is printed when `main` returns the error.

@@ -23,20 +23,24 @@ use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use pronto_wire::NodeId;
 
-use crate::address::Address;
-use crate::boost::{Boost, Boosting};
-use crate::events::EventLog;
-use crate::flight::{self, Alarm, Flight};
-use crate::guard::Panics;
+use crate::config::address::Address;
+use crate::links::refusals::Refusals;
+use crate::measure::calibrate;
+use crate::measure::threshold;
 use crate::node::Down;
-use crate::placement::Placement;
-use crate::pool::Pool;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
-use crate::refusals::Refusals;
+use crate::recorder;
+use crate::recorder::flight::{self, Alarm, Flight};
 use crate::serving::Serving;
-use crate::sink::WaitingSink;
-use crate::waits::ContentionEvidence;
-use crate::{calibrate, recorder, sched_class, system, threshold};
+use crate::serving::guard::Panics;
+use crate::serving::pool::Pool;
+use crate::serving::sink::WaitingSink;
+use crate::status::events::EventLog;
+use crate::system;
+use crate::threads::boost::{Boost, Boosting};
+use crate::threads::placement::Placement;
+use crate::threads::sched_class;
+use crate::waits::contention::ContentionEvidence;
 
 /// The session type of this node.
 pub(crate) type NodeSession = Session<AnyQueuePair>;

@@ -15,17 +15,17 @@ use pronto_rpc::{CallError, Peer, Request, multicall};
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{Class, Epoch, NodeId};
 
-use crate::address::Address;
 use crate::builder::Builder;
+use crate::config::address::Address;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
-use crate::events::Events;
 use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::links::{LinkMaker, LinkOptions};
+use crate::measure::threshold;
 use crate::serving;
-use crate::sink::WaitingSink;
-use crate::threshold;
-use crate::waits::ContentionCause;
+use crate::serving::sink::WaitingSink;
+use crate::status::events::Events;
+use crate::waits::contention::ContentionCause;
 
 /// A running node. Dropping it takes its links down and ends its threads. [`Node::drain`] lets open calls end first.
 #[derive(Debug)]

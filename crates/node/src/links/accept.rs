@@ -16,9 +16,9 @@ use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 use super::establish::{NOT_OFFERED, connections};
 use super::places::Place;
 use super::{NoLink, Shared};
-use crate::attempts::{Attempt, Canceller};
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
+use crate::links::attempts::{Attempt, Canceller};
 use crate::system;
 
 /// Result of an accepted greeting.

@@ -10,10 +10,10 @@ use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
 use super::{NoLink, Shared};
-use crate::address::Address;
-use crate::attempts::Attempts;
 use crate::config::HANDSHAKE;
+use crate::config::address::Address;
 use crate::host::NodeSession;
+use crate::links::attempts::Attempts;
 
 /// The attempt of one dialling thread. It ends when this is dropped, even if the thread panics. Until then the peer is not dialled
 /// again.

@@ -15,7 +15,7 @@ use crate::host::NodeSession;
 use crate::queue_pair::AnyQueuePair;
 use crate::rdma::{self, Rdma};
 use crate::serving;
-use crate::sink::WaitingSink;
+use crate::serving::sink::WaitingSink;
 
 /// Reason for TCP if only this node could use RDMA.
 pub(super) const NOT_OFFERED: &str = "the peer has no RDMA port for this connection";

@@ -2,9 +2,12 @@
 //! (`watch`).
 
 mod accept;
+pub(crate) mod attempts;
 mod dial;
 mod establish;
+pub(crate) mod interfaces;
 mod places;
+pub(crate) mod refusals;
 mod watch;
 
 use core::time::Duration;
@@ -19,10 +22,10 @@ use pronto_progress::BusyPoll;
 use pronto_wire::{GreetingFault, GreetingRefusal, NodeId};
 use thiserror::Error;
 
-use crate::address::Address;
-use crate::attempts::Attempts;
+use crate::config::address::Address;
 use crate::error::NodeError;
 use crate::host::NodeHost;
+use crate::links::attempts::Attempts;
 use crate::rdma::{self, Rdma};
 use places::Places;
 use watch::Watched;

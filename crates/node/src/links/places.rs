@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::NoLink;
-use crate::attempts::Canceller;
+use crate::links::attempts::Canceller;
 
 /// Maximum number of connections without an accepted greeting. Chosen by us; no source.
 const MAX_SILENT: usize = 32;

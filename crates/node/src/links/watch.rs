@@ -12,10 +12,11 @@ use pronto_fabric_shm as shm;
 use pronto_wire::{NodeId, SessionId};
 
 use super::Shared;
-use crate::address::Address;
+use crate::config::address::Address;
 use crate::host::poll_timeout;
-use crate::sink::WaitingSink;
-use crate::{rdma, system};
+use crate::rdma;
+use crate::serving::sink::WaitingSink;
+use crate::system;
 
 /// First pause between attempts to dial, doubled after each attempt up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Nanos = Nanos::from_millis(5);

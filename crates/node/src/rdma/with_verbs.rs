@@ -12,8 +12,8 @@ use pronto_fabric_tcp as tcp;
 use pronto_fabric_verbs as verbs;
 
 use super::{Rdma, Tried};
-use crate::placement::Placement;
 use crate::queue_pair::AnyQueuePair;
+use crate::threads::placement::Placement;
 
 /// Time limit for a reply of the peer's port. A device needs half a second to give up by itself.
 const REPLY_LIMIT: Duration = Duration::from_secs(1);

@@ -9,8 +9,8 @@ use pronto_core::fabric::ConnectionLimits;
 use pronto_fabric_tcp as tcp;
 
 use super::{Rdma, Tried};
-use crate::placement::Placement;
 use crate::queue_pair::AnyQueuePair;
+use crate::threads::placement::Placement;
 
 /// A device, of which there is none.
 #[derive(Clone, Debug)]

@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_operations_guide_explains_every_counter() {
-        let known = include_str!("../../../docs/operations.md");
+        let known = include_str!("../../../../docs/operations.md");
         let (of_manager, of_session) = (Counters::default().each(), Stats::default());
         let of_manager = of_manager.iter().map(|(name, _)| *name);
         let of_session = of_session.each().map(|(name, _)| name);

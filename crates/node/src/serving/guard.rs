@@ -12,9 +12,9 @@ use pronto_rpc::{Route, with_bytes};
 use pronto_sync::atomic::{AtomicU64, Ordering};
 use pronto_wire::FailureCode;
 
-use crate::flight;
 use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::queue_pair::AnyLease;
+use crate::recorder::flight;
 
 /// Counts the panics that the library caught outside of handlers.
 #[derive(Debug, Default)]

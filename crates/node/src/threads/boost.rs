@@ -7,7 +7,7 @@ use pronto_core::{BoostError, Tier};
 use pronto_expedite::Obtained;
 use serde::Deserialize;
 
-use crate::sched_class;
+use crate::threads::sched_class;
 
 /// Scheduling boost for the threads that handle a node's messages, so that they get a CPU sooner when a message arrives.
 ///

@@ -3,6 +3,10 @@
 //! It is the engine thread of a [`Manager`]. Each peer is a source, and a tasklet runs the inline handlers of messages that waiting
 //! callers received.
 
+pub(crate) mod guard;
+pub(crate) mod pool;
+pub(crate) mod sink;
+
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
@@ -27,14 +31,13 @@ use pronto_progress::{
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
-use crate::admin::FIRST_VISITOR;
-use crate::boost::Boosting;
-use crate::calibrate;
-use crate::flight;
-use crate::guard;
 use crate::host::{NodeClock, NodeHost, NodeSession};
-use crate::sched_class;
-use crate::sink::{Job, ServingSink, WaitingSink};
+use crate::measure::calibrate;
+use crate::recorder::flight;
+use crate::serving::sink::{Job, ServingSink, WaitingSink};
+use crate::status::admin::FIRST_VISITOR;
+use crate::threads::boost::Boosting;
+use crate::threads::sched_class;
 
 /// Interval between ticks while a call is open or a work request is outstanding.
 const BUSY_TICK: Nanos = SAFETY_NET;

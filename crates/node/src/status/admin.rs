@@ -6,10 +6,11 @@ use pronto_core::session::SendError;
 use pronto_rpc::{CallError, CallRejection, Context, Message, Payload, Peer, Route};
 use pronto_wire::NodeId;
 
-use crate::flight;
 use crate::host::NodeHost;
 use crate::node::{Down, PeerStatus, Status};
-use crate::{recorder, waiting};
+use crate::recorder;
+use crate::recorder::flight;
+use crate::waits::overrides;
 
 /// First id of visitors: short-lived nodes that ask another node something. A configured node cannot have such an id.
 pub const FIRST_VISITOR: NodeId = NodeId(64_000);
@@ -180,7 +181,7 @@ pub(crate) fn routes() -> [Route<NodeHost>; 4] {
             notes: recent(usize::try_from(request.most).unwrap_or(MOST_NOTES)),
         }),
         Route::pooled(|context: &Context<'_, NodeHost>, request: WaitingRequest| {
-            match waiting::set(context.host(), context.source(), &request) {
+            match overrides::set(context.host(), context.source(), &request) {
                 Ok(waits) => WaitingReport { waits, refused: None },
                 Err(refused) => WaitingReport { waits: String::new(), refused: Some(refused.to_string()) },
             }

@@ -14,8 +14,8 @@ use pronto_topology::{
     allowed, memory_for, seat, vector_for,
 };
 
-use crate::calibrate;
 use crate::error::NodeError;
+use crate::measure::calibrate;
 
 /// Requested placement.
 #[derive(Clone, Debug, Default)]

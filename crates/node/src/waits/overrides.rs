@@ -7,10 +7,10 @@ use pronto_core::wait::{Decision, WaitHistory, WaitOverride};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::NodeId;
 
-use crate::admin::WaitingRequest;
-use crate::calibrate;
 use crate::host::{NodeHost, NodeSession};
-use crate::waits::ContentionCause;
+use crate::measure::calibrate;
+use crate::status::admin::WaitingRequest;
+use crate::waits::contention::ContentionCause;
 
 /// Longest polling limit of adaptive waits. `spin` serves for anything longer.
 const MOST: Nanos = Nanos::from_secs(1);

@@ -14,11 +14,11 @@ use pronto_rpc::rendezvous::take_in;
 use pronto_sync::atomic::Ordering;
 use pronto_wire::{FailureCode, ServiceId, TypeId};
 
-use crate::flight;
-use crate::guard;
 use crate::host::{NodeHost, NodeSession, as_handler};
-use crate::pool::LaneKey;
 use crate::queue_pair::AnyLease;
+use crate::recorder::flight;
+use crate::serving::guard;
+use crate::serving::pool::LaneKey;
 
 /// A message that waits for its handler.
 #[derive(Debug)]

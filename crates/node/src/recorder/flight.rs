@@ -8,9 +8,9 @@ use pronto_core::{Clock as _, Nanos};
 use pronto_sync::atomic::{AtomicU8, Ordering};
 use pronto_wire::{CallId, NodeId, TypeId};
 
-use crate::admin;
 use crate::host::NodeHost;
 use crate::recorder::{self, Entry, Thread};
+use crate::status::admin;
 
 /// Number of notes that are logged after an alarm, of all threads together.
 const LOGGED: usize = 64;

@@ -2,10 +2,10 @@
 
 use pronto_wire::NodeId;
 
-use crate::address::Address;
-use crate::admin::FIRST_VISITOR;
 use crate::config::ConfigError;
+use crate::config::address::Address;
 use crate::error::NodeError;
+use crate::status::admin::FIRST_VISITOR;
 
 /// Largest id of a node that is not a visitor.
 pub(crate) const LAST_NODE: u16 = FIRST_VISITOR.0 - 1;

@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-use crate::checks::LAST_NODE;
 use crate::config::ConfigError;
+use crate::config::checks::LAST_NODE;
 
 /// Keys of numbers and lists of numbers, with their least and greatest value.
 const RANGES: [(&str, i64, i64); 14] = [

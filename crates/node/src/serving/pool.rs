@@ -14,9 +14,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::dispatch::{Lanes, Ready};
 use pronto_wire::TypeId;
 
-use crate::flight;
 use crate::host::NodeHost;
-use crate::sink::Job;
+use crate::recorder::flight;
+use crate::serving::sink::Job;
 
 /// Maximum number of nested calls that wait at the same time. Further ones are refused.
 const SPARES: usize = 64;

@@ -1,5 +1,9 @@
 //! A node's configuration, read from a TOML file. The builder has the same settings.
 
+pub mod address;
+pub(crate) mod checks;
+mod shape;
+
 use core::time::Duration;
 use std::path::{Path, PathBuf};
 
@@ -10,11 +14,10 @@ use pronto_topology::{ListFault, Wish};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::address::{Address, AddressError};
-use crate::boost::Boost;
-use crate::placement::Asked;
+use crate::config::address::{Address, AddressError};
 use crate::rdma::Rdma;
-use crate::shape;
+use crate::threads::boost::Boost;
+use crate::threads::placement::Asked;
 
 /// Configuration of a node, as read from a file. Unknown keys are rejected.
 #[derive(Clone, Debug, Deserialize)]

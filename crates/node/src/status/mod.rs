@@ -1,0 +1,4 @@
+//! Reports of a node: administrative messages for operators, and events of peers for the program.
+
+pub mod admin;
+pub(crate) mod events;
