@@ -58,11 +58,6 @@ const NOT_YET: &[&str] = &[
     "bench/peers",
     "bench/src",
     "bench/tests",
-    "docs/measuring.md",
-    "docs/papers.md",
-    "docs/protocol.md",
-    "docs/sources.md",
-    "docs/unsafe.md",
 ];
 
 /// Comments, documentation and texts for users are free of the idioms above.
