@@ -45,7 +45,7 @@ stats! {
     messages_sent,
     /// Messages received, of any kind, including heartbeats and credit returns.
     messages_received,
-    /// Doorbells rung. Over TCP each is usually one write. Messages that share a doorbell are counted once.
+    /// Doorbells rung. Over TCP each is usually one write. A doorbell that several messages share counts once.
     doorbells,
     /// Payload bytes posted.
     bytes_sent,

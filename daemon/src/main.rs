@@ -29,7 +29,8 @@ fn main() -> ExitCode {
 
 fn command() -> Command {
     Command::new("pronto")
-        .about("Low-latency communication between the nodes of a distributed operating system")
+        .about("Inspects and measures running Pronto nodes, and runs the demo")
+        .after_help("Example:\n  pronto ping 1 --at tcp:127.0.0.1:7001")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)

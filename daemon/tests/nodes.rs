@@ -289,7 +289,7 @@ fn a_check_finds_the_errors_of_a_start_and_names_the_file_once() {
     for (text, why) in [
         ("listen = [\"shm:/tmp/pronto-no-such-folder/1.sock\"]", "/tmp/pronto-no-such-folder does not exist"),
         ("listen = [\"shm:@one\", \"shm:@one\"]", "listen names shm:@one twice"),
-        ("listen = [\"tcp:0.0.0.0:7001\"]", "listen names 0.0.0.0:7001, which is not on this host"),
+        ("listen = [\"tcp:0.0.0.0:7001\"]", "listen names 0.0.0.0:7001, which is not a loopback address"),
         ("listen = \"shm:@one\"", "must be a list"),
         ("workers = -1", "workers = -1: must be from 1 to 1024"),
         (peers, "peers 2 and 3 have the same address"),
@@ -334,7 +334,8 @@ fn an_absent_peer_is_reported_once_per_address() {
     });
     daemon.0.kill().expect("the process exists");
     let stderr = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
-    let reports: Vec<_> = stderr.map_while(Result::ok).filter(|line| line.contains("cannot reach peer")).collect();
+    let reports: Vec<_> =
+        stderr.map_while(Result::ok).filter(|line| line.contains("cannot reach peer")).collect();
     assert_eq!(reports.len(), 2, "{reports:#?}");
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }

@@ -199,7 +199,7 @@ impl Accounting {
     }
 
     /// Returns the time until which a CPU that cannot pay remains unable to, if that is known.
-    pub(crate) fn processor_until(&self, caps: &Caps, cpu: u32) -> Option<Nanos> {
+    pub(crate) fn cpu_until(&self, caps: &Caps, cpu: u32) -> Option<Nanos> {
         self.processors.get(cpu as usize)?.refused_until(&caps.processor)
     }
 

@@ -264,7 +264,7 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
             Decision::Refused(LowBudget::User, accounting.user_until(&terms.caps, place))
         }
         Action::Refuse(Payer::Processor) => {
-            Decision::Refused(LowBudget::Processor, accounting.processor_until(&terms.caps, snapshot.cpu))
+            Decision::Refused(LowBudget::Processor, accounting.cpu_until(&terms.caps, snapshot.cpu))
         }
         // With this meter, all time of the thread is counted per epoch, not across several.
         _ if terms.meter == Meter::All => {

@@ -146,13 +146,14 @@ impl ChunkWord {
         self.word.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed).is_ok() && idle
     }
 
-    /// Takes the chunk back from the provider as ready. Returns whether it was lent.
+    /// Opens a lent chunk: the provider has made it ready, and buffers can be allocated in it. Returns `false`, and does nothing, if the
+    /// chunk was not lent.
     pub(super) fn open(&self) -> bool {
         // SYNC: Release publishes that the chunk is ready; pairs with the CAS in take.
         self.word.compare_exchange(LENT, OPEN | USED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the chunk back from the provider as ready, with reclaimed memory. Returns whether it was lent.
+    /// Opens a lent chunk whose memory was reclaimed. Returns `false`, and does nothing, if the chunk was not lent.
     pub(super) fn open_clean(&self) -> bool {
         // SYNC: Release publishes that the chunk is ready, as in open.
         self.word.compare_exchange(LENT, OPEN | CLEAN, Ordering::Release, Ordering::Relaxed).is_ok()

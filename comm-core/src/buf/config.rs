@@ -36,7 +36,7 @@ pub struct RingConfig {
     pub chunk_bytes: u32,
     /// Usable size of the first chunk, bytes. It is less than a chunk where memory is pinned and the amount is limited.
     pub first_chunk_bytes: u32,
-    /// Size of a thread arena (strip), bytes, or 0 for none. There are eight arenas. A buffer of up to a quarter of this size comes from
+    /// Size of a thread arena, bytes, or 0 for none. There are eight arenas. A buffer of up to a quarter of this size comes from
     /// the arena of its thread.
     pub arena_bytes: u32,
     /// Overflow slots, smallest first.
@@ -74,7 +74,7 @@ impl Default for RingConfig {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
+#[expect(clippy::cast_possible_truncation, reason = "there are few arenas")]
 const ARENAS_U32: u32 = ARENAS as u32;
 
 /// The division of a memory of a given length.

@@ -7,7 +7,7 @@
 //!    only after the buffer that had them is dropped.
 //! 3. After a buffer is posted, its bytes are only read: only a `Loan` calls `bytes_mut`.
 //! 4. While a `Buffer` has a ring, the ring lives. A buffer of the chunks or of the overflow slots owns a reference to it. All
-//!    buffers of a thread arena (strip) share one reference, which belongs to the arena until it is retired and to the last of
+//!    buffers of a thread arena share one reference, which belongs to the arena until it is retired and to the last of
 //!    the buffers afterwards.
 #![expect(unsafe_code, reason = "extents of the provider's memory become slices here")]
 

@@ -9,7 +9,7 @@
 //! buffer of the comm-layer paper, section 3.2:
 //!
 //! ```text
-//!   | chunk 0 | chunk 1 |  ...  | chunk n-1 | strips | overflow slots |
+//!   | chunk 0 | chunk 1 |  ...  | chunk n-1 | arenas | overflow slots |
 //!     open      open      not made ready      always ready
 //! ```
 //!

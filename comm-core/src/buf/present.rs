@@ -1,6 +1,6 @@
 //! The send ring of the current link, shared by all senders.
 //!
-//! A short buffer comes from the thread arena (strip) of the sender's thread. This takes a lock that usually no other thread
+//! A short buffer comes from the thread arena of the sender's thread. This takes a lock that usually no other thread
 //! uses, and no reference count. For any other buffer the sender copies a reference to the ring under a lock, and allocates in
 //! the ring's chunks.
 //!
@@ -51,12 +51,12 @@ impl PresentRing {
     /// # Panics
     /// If `ring` was set before, here or in another `PresentRing`.
     pub(crate) fn set(&self, ring: Option<Arc<SendRing>>, mut pause: impl FnMut()) {
-        let with_strips = ring.as_ref().filter(|ring| ring.has_strips());
-        if let Some(ring) = with_strips {
-            assert!(ring.enter_arenas(), "a ring is entered once");
+        let with_arenas = ring.as_ref().filter(|ring| ring.has_arenas());
+        if let Some(ring) = with_arenas {
+            assert!(ring.claim_arenas(), "the arenas of a ring are claimed once");
         }
         for (index, arena) in self.arenas.iter().enumerate() {
-            let old = core::mem::replace(&mut *wait_for(arena, &mut pause), with_strips.map(Arc::clone));
+            let old = core::mem::replace(&mut *wait_for(arena, &mut pause), with_arenas.map(Arc::clone));
             if let Some(old) = old {
                 SendRing::retire_arena(old, index);
             }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_sender_does_not_wait_for_threads_that_hold_references_to_the_ring() {
         let (present, ring) = present();
-        let too_long_for_a_strip = 64 << 10;
+        let too_long_for_an_arena = 64 << 10;
         let mut held = Vec::new();
         for reference in &present.references {
             let found = present.ring().expect("a reference is free").expect("there is a ring");
@@ -214,18 +214,18 @@ mod tests {
             held.push(reference.try_lock().expect("the lock is free"));
         }
         assert!(present.ring().is_err() && present.idle_arena().is_none());
-        let refused = present.loan_by(THREAD, too_long_for_a_strip, 7).expect("there is a ring");
+        let refused = present.loan_by(THREAD, too_long_for_an_arena, 7).expect("there is a ring");
         assert_eq!(refused.expect_err("all references are taken"), Exhausted::Ring);
         assert!(present.loan_by(THREAD, 64, 7).is_some_and(|loan| loan.is_ok()), "its arena is free");
         held.clear();
-        assert!(present.loan_by(THREAD, too_long_for_a_strip, 7).is_some_and(|loan| loan.is_ok()));
+        assert!(present.loan_by(THREAD, too_long_for_an_arena, 7).is_some_and(|loan| loan.is_ok()));
     }
 
     #[test]
     fn a_real_time_thread_that_replaces_the_ring_lets_the_holders_of_its_locks_run() {
         let of_references: fn(&PresentRing) -> &TryLock<_> = |present| &present.references[1];
-        let of_strips: fn(&PresentRing) -> &TryLock<_> = |present| &present.arenas[THREAD];
-        for lock in [of_references, of_strips] {
+        let of_arenas: fn(&PresentRing) -> &TryLock<_> = |present| &present.arenas[THREAD];
+        for lock in [of_references, of_arenas] {
             let (present, _ring) = present();
             let held = Mutex::new(lock(&present).try_lock());
             let thread = RealTime::with(|| drop(held.lock().expect("no panic").take()));

@@ -1,7 +1,7 @@
 //! The send ring: allocation by many threads, growth and trimming by the progress path, and records of buffer owners.
 //!
 //! # Invariants
-//! 1. Buffers are in open chunks, in thread arenas (strips), or in claimed overflow slots. No two buffers share a line.
+//! 1. Buffers are in open chunks, in thread arenas, or in claimed overflow slots. No two buffers share a line.
 //! 2. A record is nonzero exactly while a buffer that begins at its line (or has its slot) lives. Between the allocation and the
 //!    write of the record it may lag. Records are for reports only; no other code depends on them.
 
@@ -351,12 +351,13 @@ impl SendRing {
     }
 
     /// Returns whether the ring has thread arenas.
-    pub(super) fn has_strips(&self) -> bool {
+    pub(super) fn has_arenas(&self) -> bool {
         !self.arenas.is_empty()
     }
 
-    /// Enters the thread arenas. Returns whether the caller is the first; a later caller must not use them.
-    pub(super) fn enter_arenas(&self) -> bool {
+    /// Claims this ring's thread arenas for a [`PresentRing`](super::present::PresentRing), for good. Returns `false` if one has claimed
+    /// them before; only the first may use them.
+    pub(super) fn claim_arenas(&self) -> bool {
         !self.entered.swap(true, Ordering::Relaxed)
     }
 
@@ -366,7 +367,7 @@ impl SendRing {
         let arena_bytes = self.layout.arena_bytes;
         let len = u32::try_from(len).ok().filter(|len| *len <= arena_bytes / LARGEST_PART)?;
         let line = self.arenas.get(arena)?.take(lines(len), arena_bytes / ALIGNMENT)?;
-        let offset = self.strip_at(arena) + line * ALIGNMENT;
+        let offset = self.arena_at(arena) + line * ALIGNMENT;
         self.record((offset / ALIGNMENT) as usize, owner);
         Some(Extent { offset, len })
     }
@@ -393,14 +394,14 @@ impl SendRing {
 
     /// Returns the range of a thread arena whose memory should be reclaimed. The caller holds the arena's lock until that is done.
     pub(super) fn idle_arena(&self, arena: usize) -> Option<Range<usize>> {
-        let start = self.strip_at(arena) as usize;
+        let start = self.arena_at(arena) as usize;
         self.arenas.get(arena)?.is_idle().then_some(start..start + self.layout.arena_bytes as usize)
     }
 
     /// Returns the offset of a thread arena.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "there are few strips")]
-    const fn strip_at(&self, arena: usize) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "there are few arenas")]
+    const fn arena_at(&self, arena: usize) -> u32 {
         self.layout.arenas_at + arena as u32 * self.layout.arena_bytes
     }
 
@@ -460,13 +461,13 @@ impl SendRing {
             let start = index * lines_per_chunk;
             (start..start + chunk.load().0 as usize).find(|record| self.is_live(*record))
         });
-        let in_strips = self.arenas.iter().enumerate().filter_map(|(index, arena)| {
-            let start = (self.strip_at(index) / ALIGNMENT) as usize;
+        let in_arenas = self.arenas.iter().enumerate().filter_map(|(index, arena)| {
+            let start = (self.arena_at(index) / ALIGNMENT) as usize;
             (start..start + arena.load().0 as usize).find(|record| self.is_live(*record))
         });
         let in_slots = (self.slot_record(0)..self.records.len()).filter(|record| self.is_live(*record));
         in_chunks
-            .chain(in_strips)
+            .chain(in_arenas)
             .chain(in_slots)
             .max_by_key(|record| self.describe(*record).map(|oldest| oldest.age))
     }

@@ -20,7 +20,8 @@ pub use heap::{HeapMemory, HeapSendMemory};
 /// The memory behind a region.
 ///
 /// # Safety
-/// The bytes `base .. base + len` stay mapped, readable and writable, and in place, while the value lives. This process and
+/// The bytes `base .. base + len` stay mapped, readable and writable, and in place, while the value lives. `base` is aligned to at least
+/// 8 bytes. This process and
 /// every other process that maps them access them only by relaxed atomic or volatile accesses.
 pub unsafe trait RegionMemory: Send + Sync + fmt::Debug {
     /// Returns the address of the first byte, which is aligned to at least 8 bytes.

@@ -75,7 +75,7 @@ impl Default for WaitHistory {
 }
 
 impl WaitHistory {
-    // SYNC: a history orders nothing. A thread that reads an old one decides as if it had read earlier.
+    // SYNC: Relaxed, as no other data is published through a history. A thread that reads an old one decides as if it had read earlier.
     #[inline]
     fn spin(&self) -> Spin {
         Spin::from_bits(self.0.load(Ordering::Relaxed))

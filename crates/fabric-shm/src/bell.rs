@@ -20,7 +20,7 @@ use crate::map::{OwnArray, PeerArray};
 /// Words of the sleep line: armed word, arming count.
 pub(crate) const SLEEP_WORDS: usize = 2;
 /// Maximum number of wake-ups received in one call; a correct peer sends one per arming.
-const TAKEN_AT_ONCE: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 /// This side's sleep line.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Bell {
 
     /// Receives pending wake-ups.
     pub(crate) fn take(&self) -> Rung {
-        let mut bytes = [0; TAKEN_AT_ONCE];
+        let mut bytes = [0; MAX_EVENTS];
         match self.with(|socket| recv(socket, &mut bytes, MsgFlags::MSG_DONTWAIT)) {
             Ok(0) => Rung::Ended,
             Ok(count) => Rung::Times(u32::try_from(count).expect("no more than the buffer")),

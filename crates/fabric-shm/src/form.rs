@@ -20,9 +20,9 @@ pub(crate) const RING: u8 = 254;
 /// Form of a line whose payload is in a region of the sender.
 pub(crate) const REGION: u8 = 255;
 /// Maximum payload in a line and its slot, bytes.
-pub(crate) const BESIDE: usize = INLINE_PAYLOAD + SLOT;
+pub(crate) const MAX_SHORT: usize = INLINE_PAYLOAD + SLOT;
 
-const _: () = assert!(BESIDE < RING as usize);
+const _: () = assert!(MAX_SHORT < RING as usize);
 
 /// Words of a line.
 pub(crate) type Words = [u64; 8];

@@ -92,10 +92,10 @@ impl Receiving {
         match form {
             form::RING => self.lease(words, Elsewhere::parse(words), None).map(Some),
             form::REGION => self.in_region(words),
-            len if usize::from(len) <= form::BESIDE && u32::from(len) <= self.max_payload => {
+            len if usize::from(len) <= form::MAX_SHORT && u32::from(len) <= self.max_payload => {
                 Ok(Some(self.short_message(words, len)))
             }
-            len if usize::from(len) <= form::BESIDE => {
+            len if usize::from(len) <= form::MAX_SHORT => {
                 Err(PeerFault::Length { len: len.into(), max: self.max_payload.into() }.into())
             }
             other => Err(PeerFault::UnknownForm(other).into()),
@@ -107,7 +107,7 @@ impl Receiving {
     pub(crate) fn poll_short(&mut self, into: &mut ShortMessage) -> bool {
         let (max_inline, max_payload) = (self.max_inline, self.max_payload);
         let is_short = |form: u8| {
-            form > max_inline && usize::from(form) <= form::BESIDE && u32::from(form) <= max_payload
+            form > max_inline && usize::from(form) <= form::MAX_SHORT && u32::from(form) <= max_payload
         };
         self.reader.poll_if(is_short).is_some_and(|(words, form)| {
             into.put(form::header(&words), form, |bytes| self.copy_short(&words, bytes));

@@ -116,7 +116,7 @@ impl Sending {
         payload: &[u8],
     ) -> Result<(), PostError> {
         let len = payload.len();
-        let max = self.max_payload.min(form::BESIDE);
+        let max = self.max_payload.min(form::MAX_SHORT);
         let Some(form) = u8::try_from(len).ok().filter(|_| len <= max) else {
             return Err(PostError::TooLong { len, max });
         };

@@ -325,7 +325,7 @@ fn capabilities(limits: &ConnectionLimits) -> Capabilities {
         send_depth: limits.send_depth,
         polls_without_syscalls: true,
         by_reference: true,
-        copies: limits.max_send_payload.min(u32::try_from(form::BESIDE).expect("a slot is small")),
+        copies: limits.max_send_payload.min(u32::try_from(form::MAX_SHORT).expect("a slot is small")),
         pins_memory: false,
         ready_when_touched: false,
         one_sided: OneSided::Supported {

@@ -37,7 +37,7 @@ pub enum SetupError {
     /// Nobody listens there.
     #[error("nobody listens at this address")]
     NotListening,
-    /// The address is not on this host, and the caller has not permitted unencrypted traffic.
+    /// The address is not a loopback address, and the caller has not permitted unencrypted traffic.
     #[error("{0} is not a loopback address, and unencrypted traffic to it is not permitted")]
     NotLoopback(SocketAddr),
     /// The listener has its maximum number of unfinished handshakes ([`MAX_HALF_OPEN`](crate::MAX_HALF_OPEN)).

@@ -37,8 +37,8 @@ pub enum NodeError {
     },
     /// An address is outside this host, and unencrypted traffic has not been allowed.
     #[error(
-        "{key} names {address}, which is not on this host, and traffic is not encrypted: allow it with `plaintext = \"i understand\"` \
-         in the configuration, or with `Builder::plaintext_i_understand`"
+        "{key} names {address}, which is not a loopback address, so that unencrypted traffic could leave this host: allow it \
+         with `plaintext = \"i understand\"` in the configuration, or with `Builder::plaintext_i_understand`"
     )]
     Plaintext {
         /// The configuration key of the address.
@@ -92,7 +92,7 @@ pub enum NodeError {
     },
     /// The peer did not come up in time.
     #[error("node {peer} did not come up in time: {}", why.as_deref().unwrap_or(
-        "check that it runs with this id, and that one of the two nodes has an address of the other"
+        "no attempt to connect has ended yet; check that it runs with this id, and that one of the two nodes has an address of the other"
     ))]
     NotUp {
         /// The peer.

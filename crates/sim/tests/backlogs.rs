@@ -23,13 +23,13 @@ const WIDE: u16 = 600;
 const COUNTERS: [&str; 5] =
     ["backlogged", "links_resumed", "requests_resent", "duplicates_dropped", "replies_resent"];
 
-struct Told {
+struct Outcome {
     fired: Fired,
     tally: Tally,
     counters: [u64; COUNTERS.len()],
 }
 
-fn story(seed: u64) -> (u64, Told) {
+fn story(seed: u64) -> (u64, Outcome) {
     let mut random = Random::new(seed ^ 0xbac1);
     let (options, limits) = Scenario::random_options(seed);
     // Without completions that depend on the receiver, sessions outlive their links.
@@ -72,14 +72,14 @@ fn story(seed: u64) -> (u64, Told) {
     let (world, tally) = (scenario.world().clone(), scenario.ledger().tally());
     let hash = scenario.finish();
     assert!(transfers || world.unasked_responses() == 0, "responses on links without their requests");
-    (hash, Told { fired: world.fired(), tally, counters })
+    (hash, Outcome { fired: world.fired(), tally, counters })
 }
 
 #[test]
 fn every_waiting_message_ends_once() {
     let all = Mutex::new((Fired::default(), [0; COUNTERS.len()], [0; 4]));
     for_each_seed_or_soak(SEEDS, SOAK, |seed| {
-        let (hash, Told { fired, tally, counters }) = story(seed);
+        let (hash, Outcome { fired, tally, counters }) = story(seed);
         let mut all = all.lock().expect("no holder panics");
         all.0 += fired;
         all.1.iter_mut().zip(counters).for_each(|(sum, count)| *sum += count);

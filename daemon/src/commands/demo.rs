@@ -19,10 +19,10 @@ pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "demo", describe, r
 fn describe() -> Command {
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     Command::new("demo")
-        .about("Runs k-means on several node processes, as a distributed OS would, and accounts for every message")
+        .about("Runs k-means on several node processes, as a distributed OS would, and checks that every message arrived once")
         .after_help(
             "Fails if a message was lost, duplicated, out of order or corrupt, if the message counts do not reconcile, or if \
-             the result differs from that of one process in a single bit.",
+             the result differs from that of one process by even one bit.",
         )
         .arg(
             Arg::new("work")

@@ -63,7 +63,7 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
     let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
     let visitor = visitor.map_err(|error| match error {
         NodeError::Plaintext { address, .. } => anyhow!(
-            "{address} is not on this host, and traffic is not encrypted: allow it with --plaintext, or with \
+            "{address} is not a loopback address, so that unencrypted traffic could leave this host: allow it with --plaintext, or with \
              `plaintext = \"i understand\"` in a configuration"
         ),
         error => error.into(),

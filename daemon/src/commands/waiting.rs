@@ -17,7 +17,7 @@ fn describe() -> Command {
     with_node_options(Command::new("waiting"))
         // NODE may be left out before HOW.
         .allow_missing_positional(true)
-        .about("Sets a wait override for one peer of a running node")
+        .about("Sets how a running node waits for one of its peers: polling, sleeping, or both")
         .after_help(
                 "The override applies to all waits of the node for that peer, also in handlers, until the node ends; `asked` removes it.\n\
                  The serving thread waits for all peers at the same time, so it uses the longest polling time requested for any of them.\n\

@@ -25,10 +25,11 @@ pub struct SharedBytes<'a> {
 }
 
 impl SharedBytes<'_> {
-    /// Returns the `len` bytes from `first` on.
+    /// Returns a view of the `len` bytes from `first` on.
     ///
     /// # Safety
-    /// The bytes are valid for reads while the value lives, and no process writes to them by other accesses than this module does.
+    /// During the lifetime `'a`, also of copies of the view, the bytes are valid for reads, and every write to them, by any process, is of the
+    /// kind that this module makes (invariant 1).
     pub const unsafe fn new(first: NonNull<u8>, len: usize) -> Self {
         Self { first, len, _lent: PhantomData }
     }

@@ -73,8 +73,9 @@ impl<Q: QueuePair> Session<Q> {
         })
     }
 
-    /// Tries for a bounded time to take the engine lock, without sleeping. Returns `None` in an inline handler, whose own thread holds the
-    /// lock, and if the holder does not run, for example because this real-time thread has preempted it.
+    /// Tries to take the engine lock; yields, but does not sleep. Returns `None` if the holder has not released it after [`YIELDS`]
+    /// yields: it is this thread, in an inline handler, or it gets no CPU, or the lock is contended. Returns `None` also if the engine
+    /// has failed; the executor is then notified.
     fn enter_briefly(&self, executor: &impl Executor) -> Option<EngineGuard<'_, Q>> {
         for attempt in 0..YIELDS {
             if let Some(engine) = self.spin() {
@@ -121,7 +122,8 @@ impl<Q: QueuePair> Session<Q> {
         Some(result)
     }
 
-    /// Rechecks for pending work after the engine lock was released, so that a submission made during the release is not stranded.
+    /// Does work that was submitted while the engine lock was being released, and yields if another thread wants the engine. Called after
+    /// each release.
     #[inline]
     pub(super) fn recheck(&self, executor: &impl Executor) {
         fence(Ordering::SeqCst);

@@ -32,7 +32,8 @@ pub enum FastOutcome {
     Inline,
     /// The reply arrived and was passed to [`ReplySlots::short`].
     Short,
-    /// The call ended in another way, or its reply is in a receive buffer. The end is in [`ReplySlots::end`].
+    /// The call ended with anything but an inline or a short reply, for example with a failure or a reply in a receive buffer. The caller's
+    /// slot [`ReplySlots::end`] holds the end.
     Ended(CallId),
     /// The call is still open: wait for it.
     Open(CallId),

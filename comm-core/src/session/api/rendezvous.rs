@@ -117,7 +117,7 @@ impl<Q: QueuePair> Session<Q> {
             let eager = matches!(body, Body::Eager { .. });
             drop(body);
             if eager {
-                // The receive buffer is free. There is no response, as the caller has ended the call.
+                // Dropping the body freed a receive buffer. The sender has ended this call, so no response returns its credit.
                 self.return_credit(offer.class, offer.link, executor);
             }
         }

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn addresses_of_other_hosts_are_named_with_their_key() {
         let text = wrong(Node::builder(1).listen("tcp:0.0.0.0:7001"));
-        assert!(text.starts_with("listen names 0.0.0.0:7001, which is not on this host"), "{text}");
+        assert!(text.starts_with("listen names 0.0.0.0:7001, which is not a loopback address"), "{text}");
         let text = wrong(Node::builder(1).peer(2, "tcp:10.0.0.2:7001"));
         assert!(text.starts_with("peer.address names 10.0.0.2:7001"), "{text}");
     }

@@ -13,7 +13,7 @@ use crate::scheduler::{Last, Reschedule, Then, Waker, When};
 use crate::task::{Doing, State};
 
 /// Most operations without duration that a program may request in a row; beyond it, the program makes no progress.
-const MOST_AT_ONCE: u32 = 100_000;
+const MAX_STEPS: u32 = 100_000;
 
 /// The fate of a CPU after its task did all it could.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +194,7 @@ impl Cluster {
 
     /// Carries out the operations of a CPU's task that take no time, up to one that does.
     fn advance(&mut self, cpu: CpuId, id: TaskId) -> Progress {
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MAX_STEPS {
             let task = &mut self.tasks[id.index()];
             if task.work.busy > Nanos::ZERO {
                 let until = self.now.after(task.work.busy);

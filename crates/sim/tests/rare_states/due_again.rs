@@ -54,13 +54,13 @@ fn due_again(lacks: Lacks, timeout: Nanos) -> (Pair, [CallId; 2]) {
 }
 
 /// Waker that takes the end of a call immediately, like an executor that polls its tasks where they are woken.
-struct AtOnce {
+struct TakesImmediately {
     session: Weak<SimSession>,
     call: CallId,
     seen: Mutex<Vec<Outcome>>,
 }
 
-impl Wake for AtOnce {
+impl Wake for TakesImmediately {
     fn wake(self: Arc<Self>) {
         let Some(session) = self.session.upgrade() else { return };
         if session.has_ended(self.call) {
@@ -72,7 +72,8 @@ impl Wake for AtOnce {
 /// Ends the session, which ends the call. Its waiter takes the end at the first moment.
 fn ends_as_maybe(lacks: Lacks) {
     let (pair, [_, call]) = due_again(lacks, Nanos::NEVER);
-    let waiter = Arc::new(AtOnce { session: Arc::downgrade(&pair.near), call, seen: Mutex::default() });
+    let waiter =
+        Arc::new(TakesImmediately { session: Arc::downgrade(&pair.near), call, seen: Mutex::default() });
     pair.near.register(call, &Waker::from(Arc::clone(&waiter)));
     let ended = catch_unwind(AssertUnwindSafe(|| pair.take_down()));
     let seen = waiter.seen.lock().expect("no holder panics").clone();

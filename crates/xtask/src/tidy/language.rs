@@ -1,7 +1,7 @@
 //! Plain English: idioms that a native reader has to parse twice, in comments, documentation and texts for users.
 
 use super::Tree;
-use super::source::Source;
+use super::source::{self, Source};
 
 /// A phrase and what to write in its place. Upper and lower case are alike.
 const PHRASES: &[(&str, &str)] = &[
@@ -20,6 +20,25 @@ const PHRASES: &[(&str, &str)] = &[
     ("whoever", "name the actor"),
     ("whomever", "name the actor"),
 ];
+
+/// Parts of a name that are idioms, and what to use in their place.
+const NAME_PARTS: &[(&str, &str)] = &[
+    ("who", "name the actor"),
+    ("whoever", "name the actor"),
+    ("so_many", "name the quantity"),
+    ("so_long", "name the time"),
+    ("so_often", "name the rate"),
+    ("at_once", "use `immediately`, or `concurrently`"),
+    ("in_vain", "use `empty`, or `unsuccessful`"),
+    ("beside", "use `next_to`, or `with`"),
+    ("besides", "use `other`"),
+    ("told", "use `notified`, or `acked`"),
+    ("processor", "use `cpu`"),
+    ("processors", "use `cpus`"),
+];
+
+/// Keywords whose next word is a new name.
+const DEFINES: &[&str] = &["fn", "struct", "enum", "trait", "type", "const", "static", "mod"];
 
 /// After these words a clause with `who` describes a person.
 const PEOPLE: &[&str] = &[
@@ -53,12 +72,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 ];
 
 /// Where the rule does not hold yet. A place without findings is reported, and leaves the list.
-const NOT_YET: &[&str] = &[
-    "bench/benches",
-    "bench/peers",
-    "bench/src",
-    "bench/tests",
-];
+const NOT_YET: &[&str] = &["bench/benches", "bench/peers", "bench/src", "bench/tests"];
 
 /// Comments, documentation and texts for users are free of the idioms above.
 pub(super) fn plain(tree: &Tree) -> Vec<String> {
@@ -107,6 +121,7 @@ fn in_file(path: &str, text: &str) -> Vec<Finding> {
             let source = Source::read(text);
             let mut found = in_prose(&source.comments, Prose::Comments);
             found.extend(in_prose(&source.texts, Prose::Texts));
+            found.extend(in_names(&source.code));
             found
         }
         "md" => in_prose(&without_code_blocks(text), Prose::Page),
@@ -114,6 +129,38 @@ fn in_file(path: &str, text: &str) -> Vec<Finding> {
         "c" | "h" => in_prose(&Source::read(text).comments, Prose::Comments),
         _ => Vec::new(),
     }
+}
+
+/// Idioms in the names that Rust code defines.
+fn in_names(code: &str) -> Vec<Finding> {
+    let words: Vec<_> = source::words(code).collect();
+    let mut found = Vec::new();
+    for pair in words.windows(2) {
+        let [(_, keyword), (line, name)] = pair else { continue };
+        if !DEFINES.contains(keyword) {
+            continue;
+        }
+        let padded = format!("_{}_", snake_case(name));
+        for (part, advice) in NAME_PARTS {
+            if padded.contains(&format!("_{part}_")) {
+                found.push(Finding { line: *line, phrase: (*name).to_owned(), advice });
+            }
+        }
+    }
+    found
+}
+
+/// Returns `a_name` of `AName`, and other names in lower case.
+fn snake_case(name: &str) -> String {
+    let is_camel = name.contains(|c: char| c.is_lowercase());
+    let mut snake = String::new();
+    for c in name.chars() {
+        if is_camel && c.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    snake
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -234,12 +281,19 @@ mod tests {
     }
 
     #[test]
+    fn names_are_free_of_idioms() {
+        assert_eq!(found("a.rs", "fn who_waits_polls() { let told = 1; }"), ["who_waits_polls"]);
+        assert_eq!(found("a.rs", "struct SoMany; const PROCESSORS: u8 = 1;"), ["SoMany", "PROCESSORS"]);
+        assert_eq!(found("a.rs", "fn whole() {}\nmod at_most;\nstruct Cpu;"), Vec::<String>::new());
+    }
+
+    #[test]
     fn an_actor_has_a_name() {
         assert_eq!(found("a.rs", "// Who waits polls."), ["who"]);
         assert_eq!(found("a.rs", "// It is given to who asks,\n// or whoever comes."), ["who", "whoever"]);
         assert_eq!(found("a.md", "What arrives is checked. A user who asks gets it. Who is that?"), ["what"]);
         assert!(found("a.rs", "// The node reads what is there: `who` is a name.").is_empty());
-        assert!(found("a.rs", "fn who() {} // an operator who asks").is_empty());
+        assert!(found("a.rs", "fn name() {} // an operator who asks").is_empty());
     }
 
     #[test]

@@ -44,7 +44,7 @@ const HAS_PROBLEMS: u8 = 3;
 
 fn describe() -> Command {
     Command::new("doctor")
-        .about("Inspects this machine for causes of slow messages, and prints what to do about them")
+        .about("Finds settings of this machine that slow messages down, and says how to change them")
         .after_help(
             "Each line is ok, a note (something that may cost time, or is missing) or a problem (something that\n\
              costs time, or prevents Pronto from working). The command changes nothing: it uses only threads, sockets and\n\
