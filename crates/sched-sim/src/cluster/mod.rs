@@ -391,11 +391,6 @@ impl Cluster {
         &self.records
     }
 
-    /// Removes all records so far, at the end of a warm-up.
-    pub fn clear_records(&mut self) {
-        self.records.clear();
-    }
-
     /// Returns a task; its usage is that up to the last switch.
     #[must_use]
     pub fn task(&self, task: TaskId) -> &Task {
