@@ -1,4 +1,4 @@
-//! Makes the gRPC service's code, without protoc: the messages are written by hand in `src/grpc.rs`.
+//! Generates the code of the gRPC service without protoc: the messages are written by hand in `src/grpc.rs`.
 
 use tonic_build::manual::{Builder, Method, Service};
 

@@ -1,4 +1,4 @@
-//! The command line: one subcommand per experiment, made from the list of experiments.
+//! The command line: one subcommand per experiment, generated from the list of experiments.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,90 +11,63 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use comfy_table::{Table, presets};
 
 use crate::compare;
-use crate::echo;
-use crate::expedite;
 use crate::experiment::Experiment;
-use crate::experiments::{self, adaptive};
+use crate::experiments;
 use crate::host::Host;
 use crate::lab::{self, Lab};
-use crate::mix;
-use crate::overlap::{burn, ping};
 use crate::page;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
-use crate::rendezvous::{receiver, stream};
 use crate::report::Report;
-use crate::sessions;
-use crate::traffic;
+use crate::side;
 
-/// Runs what `args` asks for; the result goes to stdout, everything else to stderr.
+/// Runs the command that `args` name. The result goes to stdout, everything else to stderr.
 ///
-/// Wrong arguments and `--help` end the process, as clap does.
+/// Wrong arguments and `--help` end the process, as usual with clap.
 ///
 /// # Errors
 /// If the experiment fails, or stdout cannot be written to.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let args: Vec<OsString> = args.into_iter().collect();
     let matches = command().get_matches_from(&args);
-    let text = match matches.subcommand() {
-        Some((echo::SERVE, options)) => return echo::serve_command(options),
-        Some((adaptive::COMPUTE, _)) => return adaptive::compute_command(),
-        Some((mix::NODE, options)) => return mix::node_command(options),
-        Some((traffic::SERVE, options)) => return traffic::serve_command(options),
-        Some((receiver::SERVE, options)) => return receiver::serve_command(options),
-        Some((burn::BURN, options)) => return burn::command_main(options),
-        Some((ping::PING, options)) => return ping::command_main(options),
-        Some((sessions::ACCEPT, _)) => return sessions::accept_command(),
-        Some((sessions::PEERS, options)) => return sessions::peers_command(options),
-        Some((stream::SERVE, options)) => return stream::serve_command(options),
-        Some((compare::COMPARE, options)) => compare::run(options)?,
-        Some((page::REPORT, options)) => page::run(options)?,
-        Some((expedite::HANDLER, options)) => return expedite::handler_command(options),
-        Some((expedite::LOAD, options)) => return expedite::load_command(options),
-        Some((LIST, options)) if options.get_flag(JSON) => list_as_json().to_string(),
-        Some((LIST, _)) => list_as_text(),
-        Some((name, options)) => {
-            let experiment = experiments::find(name).context("the command line knows only experiments")?;
+    let (name, options) =
+        matches.subcommand().context("no experiment named; `pronto-bench list` names them")?;
+    let text = match name {
+        compare::COMPARE => compare::run(options)?,
+        page::REPORT => page::run(options)?,
+        LIST if options.get_flag(JSON) => list_as_json().to_string(),
+        LIST => list_as_text(),
+        name => {
+            if let Some(side) = side::find(name) {
+                return side.serve(options);
+            }
+            let experiment =
+                experiments::find(name).with_context(|| format!("no experiment named {name}"))?;
             let params = params(experiment, options);
-            if let Some(lab) = experiment.lab(&params)?.filter(|_| !lab::inside()) {
+            if let Some(lab) = (experiment.lab)(&params)?.filter(|_| !lab::inside()) {
                 return run_in_lab(&lab, args, options);
             }
             run_experiment(experiment, &params, options)?
         }
-        None => anyhow::bail!("no experiment named; `pronto-bench list` names them"),
     };
     print(&text)
 }
 
-/// Whether a program was started with `arguments`, its name left out, to be the other side of an experiment. It then hands all
-/// of them to [`run`]: every program that runs experiments is started again by them.
+/// Returns whether a program was started with `arguments` (without its name) to be the other side of an experiment. Such a program
+/// passes all of them to [`run`]: experiments start the program that runs them again.
 #[must_use]
 pub fn is_other_side(arguments: &[OsString]) -> bool {
-    let sides = [
-        echo::SERVE,
-        adaptive::COMPUTE,
-        mix::NODE,
-        traffic::SERVE,
-        receiver::SERVE,
-        burn::BURN,
-        ping::PING,
-        sessions::ACCEPT,
-        sessions::PEERS,
-        stream::SERVE,
-        expedite::HANDLER,
-        expedite::LOAD,
-    ];
-    arguments.first().is_some_and(|first| sides.iter().any(|side| first == side))
+    arguments.first().and_then(|first| first.to_str()).is_some_and(|first| side::find(first).is_some())
 }
 
-/// The command line.
+/// Returns the command line.
 #[must_use]
 pub fn command() -> Command {
     let json = |help: &'static str| Arg::new(JSON).long(JSON).action(ArgAction::SetTrue).help(help);
-    let experiment = |experiment: &&dyn Experiment| {
-        Command::new(experiment.name())
-            .about(experiment.about())
-            .after_help(examples(*experiment))
+    let experiment = |experiment: &&'static Experiment| {
+        Command::new(experiment.name)
+            .about(experiment.about)
+            .after_help(examples(experiment))
             .arg(json("Print one JSON object on stdout and nothing else"))
             .arg(
                 Arg::new(QUICK)
@@ -102,13 +75,13 @@ pub fn command() -> Command {
                     .action(ArgAction::SetTrue)
                     .help("Shorter, within 60 s; coarser numbers"),
             )
-            .args(experiment.draws().then(plots))
-            .args(experiment.traces().then(trace))
-            .args(experiment.seconds(false).map(seconds))
-            .args(experiment.axes().iter().map(axis))
+            .args(experiment.draws.then(plots))
+            .args(experiment.traces.then(trace))
+            .args(experiment.seconds.map(seconds))
+            .args(experiment.axes.iter().map(axis))
     };
     Command::new("pronto-bench")
-        .about("Measures Pronto, always beside the floor of this machine in the same run")
+        .about("Measures Pronto, always next to the floor of this machine in the same run")
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(
             "Examples:\n  pronto-bench latency --quick\n  pronto-bench rate --provider shm --size 32 --json > rate.json\n  \
@@ -122,25 +95,16 @@ pub fn command() -> Command {
         )
         .subcommand(compare::command())
         .subcommand(page::command())
-        .subcommand(echo::command())
-        .subcommand(adaptive::command())
-        .subcommand(mix::command())
-        .subcommand(traffic::command())
-        .subcommand(receiver::command())
-        .subcommand(burn::command())
-        .subcommand(ping::command())
-        .subcommands(sessions::commands())
-        .subcommand(stream::command())
-        .subcommands(expedite::commands())
+        .subcommands(side::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
 }
 
-/// Examples, where there are some.
-fn examples(experiment: &dyn Experiment) -> String {
-    let line = |(arguments, what): &(&str, &str)| {
-        format!("  pronto-bench {} {arguments}\n      {what}", experiment.name())
+/// Returns the examples of the help, if there are any.
+fn examples(experiment: &Experiment) -> String {
+    let line = |(arguments, purpose): &(&str, &str)| {
+        format!("  pronto-bench {} {arguments}\n      {purpose}", experiment.name)
     };
-    let lines: Vec<_> = experiment.examples().iter().map(line).collect();
+    let lines: Vec<_> = experiment.examples.iter().map(line).collect();
     if lines.is_empty() { String::new() } else { format!("Examples:\n{}", lines.join("\n")) }
 }
 
@@ -149,7 +113,7 @@ fn plots() -> Arg {
     Arg::new(PLOTS)
         .long(PLOTS)
         .value_name("DIR")
-        .help("Write the figures there, as SVG files; the directory is made if need be")
+        .help("Write the figures there, as SVG files; the directory is created if necessary")
         .overrides_with(PLOTS)
         .value_parser(clap::value_parser!(PathBuf))
 }
@@ -164,11 +128,11 @@ fn trace() -> Arg {
 }
 
 /// `--seconds N`, of experiments that can run for any time.
-fn seconds(default: u32) -> Arg {
+fn seconds([default, _]: [u32; 2]) -> Arg {
     Arg::new(SECONDS)
         .long(SECONDS)
         .value_name("N")
-        .help(format!("How long each transport is measured [default: {default}; less with --{QUICK}]"))
+        .help(format!("Measuring time of each transport [default: {default}; less with --{QUICK}]"))
         .value_parser(clap::value_parser!(u32).range(1..=MAX_SECONDS))
 }
 
@@ -184,13 +148,13 @@ fn axis(axis: &Axis) -> Arg {
         .value_parser(PossibleValuesParser::new(axis.values))
 }
 
-fn params(experiment: &dyn Experiment, options: &ArgMatches) -> Params {
+fn params(experiment: &Experiment, options: &ArgMatches) -> Params {
     let mut params = Params::new();
     params.quick = options.get_flag(QUICK);
-    if experiment.seconds(params.quick).is_some() {
+    if experiment.seconds.is_some() {
         params.seconds = options.get_one(SECONDS).copied();
     }
-    for axis in experiment.axes() {
+    for axis in experiment.axes {
         if let Some(values) = options.get_many::<String>(axis.column) {
             params.choose(axis.column, values.cloned().collect());
         }
@@ -205,7 +169,7 @@ fn run_in_lab(lab: &Lab, args: Vec<OsString>, options: &ArgMatches) -> anyhow::R
     let folder = plots.map(|folder| {
         fs::create_dir_all(folder)
             .and_then(|()| folder.canonicalize())
-            .with_context(|| format!("making {}", folder.display()))
+            .with_context(|| format!("creating {}", folder.display()))
     });
     let folder = folder.transpose()?;
     // The last one counts.
@@ -214,31 +178,26 @@ fn run_in_lab(lab: &Lab, args: Vec<OsString>, options: &ArgMatches) -> anyhow::R
 }
 
 fn run_experiment(
-    experiment: &dyn Experiment,
+    experiment: &'static Experiment,
     params: &Params,
     options: &ArgMatches,
 ) -> anyhow::Result<String> {
     let host = Host::inspect();
     if host.profile == "debug" {
-        // Nobody may be reading stderr; a measurement does not fail for that.
-        let _ = writeln!(io::stderr(), "warning: this is a debug build, its numbers mean nothing");
+        warn("warning: this is a debug build, its numbers are meaningless");
     }
-    let mut progress = Progress::on_stderr(experiment.name());
-    let report = experiment.run(params, &mut progress);
+    let mut progress = Progress::on_stderr(experiment.name);
+    let report = experiment.measure(params, &mut progress);
     progress.finish();
-    let mut report = report.with_context(|| format!("the experiment {} failed", experiment.name()))?;
-    if let Some(why) = experiment.without_aa() {
-        report.note(format!("rows have no A/A: {why}"));
-    }
-    if let Some(folder) = experiment.draws().then(|| options.get_one::<PathBuf>(PLOTS)).flatten() {
+    let report = report.with_context(|| format!("the experiment {} failed", experiment.name))?;
+    if let Some(folder) = experiment.draws.then(|| options.get_one::<PathBuf>(PLOTS)).flatten() {
         for figure in &report.figures {
             let path = figure.write(folder)?;
-            // As above: the file is there, whether or not anybody reads this.
-            let _ = writeln!(io::stderr(), "{}: wrote {}", experiment.name(), path.display());
+            warn(&format!("{}: wrote {}", experiment.name, path.display()));
         }
     }
-    if let Some(folder) = experiment.traces().then(|| options.get_one::<PathBuf>(TRACE)).flatten() {
-        write_traces(experiment.name(), &report, folder)?;
+    if let Some(folder) = experiment.traces.then(|| options.get_one::<PathBuf>(TRACE)).flatten() {
+        write_traces(experiment.name, &report, folder)?;
     }
     if options.get_flag(JSON) {
         return Ok(report.to_json(experiment, params, &host).to_string());
@@ -249,25 +208,29 @@ fn run_experiment(
 }
 
 fn write_traces(experiment: &str, report: &Report, folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     for trace in &report.traces {
         let path = folder.join(trace.file).with_extension("json");
         fs::write(&path, &trace.text).with_context(|| format!("writing {}", path.display()))?;
-        // As for plots: nobody may be reading this.
-        let _ = writeln!(io::stderr(), "{experiment}: wrote {}", path.display());
+        warn(&format!("{experiment}: wrote {}", path.display()));
     }
     Ok(())
 }
 
+/// Writes a line to stderr. A closed stderr does not fail the run.
+fn warn(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 fn list_as_json() -> serde_json::Value {
-    let entry = |experiment: &&dyn Experiment| {
+    let entry = |experiment: &&Experiment| {
         serde_json::json!({
-            "experiment": experiment.name(),
-            "paper": experiment.paper(),
-            "figure": experiment.figure(),
-            "about": experiment.about(),
-            "without_aa": experiment.without_aa(),
-            "columns": experiment.axes().iter().map(|axis| axis.column).collect::<Vec<_>>(),
+            "experiment": experiment.name,
+            "paper": experiment.paper,
+            "figure": experiment.figure,
+            "about": experiment.about,
+            "without_aa": experiment.without_aa,
+            "columns": experiment.axes.iter().map(|axis| axis.column).collect::<Vec<_>>(),
         })
     };
     experiments::ALL.iter().map(entry).collect()
@@ -275,16 +238,15 @@ fn list_as_json() -> serde_json::Value {
 
 fn list_as_text() -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["experiment", "paper", "figure", "what it measures"]);
+    table.load_style(presets::NOTHING).set_header(["experiment", "paper", "figure", "description"]);
     for experiment in experiments::ALL {
-        let paper = experiment.paper().unwrap_or("-");
-        let figure = experiment.figure().unwrap_or("-");
-        table.add_row([experiment.name(), paper, figure, experiment.about()]);
+        let [paper, figure] = [experiment.paper, experiment.figure].map(|text| text.unwrap_or("-"));
+        table.add_row([experiment.name, paper, figure, experiment.about]);
     }
     table.trim_fmt()
 }
 
-/// A reader that closes the pipe early, as `head` does, has what it wanted.
+/// Prints the result. If the reader closes the pipe early, as `head` does, that is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -311,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_chosen_by_repeated_or_joined_values() {
+    fn rows_are_selected_by_repeated_or_joined_values() {
         let floor = experiments::find("floor").unwrap();
         let args = ["pronto-bench", "floor", "--quick", "--name", "syscall,futex", "--name", "eventfd"];
         let matches = command().try_get_matches_from(args).unwrap();
@@ -322,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_row_has_is_refused_with_those_there_are() {
+    fn an_unknown_value_is_refused_with_the_list_of_known_ones() {
         let args = ["pronto-bench", "floor", "--name", "warp-drive"];
         let error = command().try_get_matches_from(args).unwrap_err().to_string();
         assert!(error.contains("cache-line"), "{error}");

@@ -1,9 +1,9 @@
-//! `compare OLD NEW`: what changed between results of an experiment, and which changes are more than noise.
+//! `compare OLD NEW`: changes between results of an experiment, and which of them exceed the noise.
 //!
-//! Rows are the same if everything that names them is: texts, and the columns by which rows are chosen. Two runs of one program
-//! differ by more than the halves of either, so a verdict takes several runs of each: values whose ranges lie further apart than
-//! the wider of them is wide, than the row's A/A columns say, than its floor moved, and than a clock's step. What experiments count or
-//! simulate comes out the same each time, and needs one run.
+//! Two rows correspond if their texts and the columns by which rows are selected are equal. Two runs of one program differ by more
+//! than the halves of either, so a verdict needs several runs of each. The ranges of a value must be further apart than the width of the
+//! wider range, the deviation of the row's A/A columns, the change of its floor, and a step of the clock. Counts and simulations are equal
+//! in each run, and need one run.
 
 use core::fmt::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::experiments;
 use crate::results;
 use crate::sample::median;
 
-/// The command.
+/// Name of the command.
 pub(crate) const COMPARE: &str = "compare";
 
 pub(crate) fn command() -> Command {
@@ -30,13 +30,10 @@ pub(crate) fn command() -> Command {
         .after_help(EXAMPLE)
 }
 
-/// The table of changes.
-///
-/// # Errors
-/// If a file cannot be read, or they are of two experiments.
+/// Returns the table of changes.
 pub(crate) fn run(options: &ArgMatches) -> anyhow::Result<String> {
     let read = |name: &str| -> anyhow::Result<Vec<Value>> {
-        let files = options.get_many::<String>(name).context("both are required")?;
+        let files = options.get_many::<String>(name).context("both results are required")?;
         files.map(|file| results::read(Path::new(file))).collect()
     };
     text(&read(OLD)?, &read(NEW)?, options.get_flag(ALL))
@@ -49,9 +46,9 @@ fn text(old: &[Value], new: &[Value], all: bool) -> anyhow::Result<String> {
         bail!("the results are of two experiments: {name} and {other}");
     }
     let experiment = experiments::find(name);
-    let axes = experiment.map_or(&[][..], |experiment| experiment.axes());
+    let axes = experiment.map_or(&[][..], |experiment| experiment.axes);
     let axes: Vec<&str> = axes.iter().map(|axis| axis.column).collect();
-    let varies = if experiment.is_some_and(|experiment| experiment.without_aa().is_some()) {
+    let varies = if experiment.is_some_and(|experiment| experiment.without_aa.is_some()) {
         Varies::Never
     } else {
         Varies::FromRunToRun
@@ -84,26 +81,26 @@ fn text(old: &[Value], new: &[Value], all: bool) -> anyhow::Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Whether another run of the same program gives other values.
+/// Variation of the values between runs of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Varies {
     Never,
     FromRunToRun,
 }
 
-/// A value of a row on both sides, each once or more.
+/// A value of a row in the runs of both sides.
 #[derive(Debug)]
 struct Change {
     row: String,
     column: String,
     old: Range,
     new: Range,
-    /// A share; none if nothing says.
+    /// Noise as a share; `None` if it is unknown.
     noise: Option<f64>,
     varies: Varies,
 }
 
-/// What the runs of one side gave.
+/// Values of the runs of one side.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     runs: usize,
@@ -117,25 +114,25 @@ enum Verdict {
     Noise,
     Better,
     Worse,
-    /// Beyond the noise, and nobody said which way is better; or too few runs say how large the noise is.
+    /// Beyond the noise, but the better direction is unknown, or the runs are too few to know the noise.
     Open,
 }
 
 impl Range {
-    /// None of no value, and of those that shares cannot be taken of.
+    /// Returns the range of values; `None` if there are none, or if one is negative.
     fn of(values: &[f64]) -> Option<Self> {
         let least = values.iter().copied().min_by(f64::total_cmp).filter(|least| *least >= 0.0)?;
         let most = values.iter().copied().max_by(f64::total_cmp)?;
         Some(Self { runs: values.len(), least, middle: median(values.to_vec()), most })
     }
 
-    /// Of its least value, as a share: infinite if only that is zero.
+    /// Returns the width as a share of the least value: infinite if only that is zero.
     fn width(&self) -> f64 {
-        // The larger of no number and one is one.
+        // The maximum of NaN and one is one.
         (self.most / self.least).max(1.0) - 1.0
     }
 
-    /// How far they lie apart, as a share; zero if they overlap, infinite if one is zero.
+    /// Returns the gap between two ranges as a share: zero if they overlap, infinite if one is zero.
     fn gap(&self, other: &Self) -> f64 {
         (self.least / other.most).max(other.least / self.most).max(1.0) - 1.0
     }
@@ -211,20 +208,20 @@ fn changes(old: &[Value], new: &[Value], axes: &[&str], varies: Varies) -> Vec<C
     changes
 }
 
-/// Columns that say how good the measurement is, and those that a few slow moments decide.
+/// Returns whether a column describes the quality of the measurement, or depends on a few slow moments.
 fn is_control(column: &str) -> bool {
     const TAILS: [&str; 5] = ["min_ns", "p99_ns", "p999_ns", "mean_ns", "count"];
     column == "aa" || column.ends_with("_aa") || column.starts_with("floor") || TAILS.contains(&column)
 }
 
-/// What noise alone makes of a value, as a share; `usual` is the middle A/A of all rows, for medians and for rates.
+/// Returns the change of a value by noise alone, as a share; `usual` is the median A/A of all rows, for medians and for rates.
 fn noise(
     [old, new]: [&[&Map<String, Value>]; 2],
     ranges: [Range; 2],
     column: &str,
     usual: [f64; 2],
 ) -> Option<f64> {
-    // A rate has its own, where a row has both.
+    // A rate has a separate A/A in rows that have both.
     let is_rate = column.contains("per_s") || column.starts_with("rate");
     let halves = old.iter().chain(new).flat_map(|row| match from_one(row, "rate_aa").filter(|_| is_rate) {
         Some(noise) => vec![noise, usual[1]],
@@ -239,17 +236,17 @@ fn noise(
     Some(known.max(floor.unwrap_or(0.0)).max(step))
 }
 
-/// A column of some rows, where it holds a number.
+/// Returns the numbers in a column of some rows.
 fn numbers(rows: &[&Map<String, Value>], column: &str) -> Vec<f64> {
     rows.iter().filter_map(|row| row.get(column).and_then(Value::as_f64)).collect()
 }
 
-/// By how much an A/A column is off one.
+/// Returns the deviation of an A/A column from one.
 fn from_one(row: &Map<String, Value>, column: &str) -> Option<f64> {
     row.get(column).and_then(Value::as_f64).map(|aa| (aa.max(1.0 / aa) - 1.0).abs())
 }
 
-/// What a reader must know of two results: hosts that differ, verdicts that do, rows that only one has.
+/// Returns notes on two results: differing hosts, and differing verdicts of claims.
 fn notes(old: &Value, new: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     for fact in
@@ -262,16 +259,15 @@ fn notes(old: &Value, new: &Value) -> Vec<String> {
     }
     for (when, result) in [("earlier", old), ("later", new)] {
         if result["host"]["oversubscribed"] == true {
-            notes.push(format!(
-                "the {when} run had more threads than CPUs: expect noise beyond what A/A says"
-            ));
+            notes
+                .push(format!("the {when} run had more threads than CPUs: expect more noise than A/A shows"));
         }
     }
     for claim in new["claims"].as_array().into_iter().flatten() {
         let before = old["claims"].as_array().into_iter().flatten().find(|old| old["id"] == claim["id"]);
         if let Some(before) = before.filter(|before| before["holds"] != claim["holds"]) {
             let id = claim["id"].as_str().unwrap_or_default();
-            let verdict = if claim["holds"] == true { "holds now" } else { "holds no more" };
+            let verdict = if claim["holds"] == true { "holds now" } else { "no longer holds" };
             notes.push(format!("{id} {verdict}: {} before, {} now", before["measured"], claim["measured"]));
         }
     }
@@ -289,22 +285,22 @@ const EXAMPLE: &str =
   done
   pronto-bench compare old-1.json,old-2.json,old-3.json new-1.json,new-2.json,new-3.json";
 
-const TOO_FEW: &str = "a single run says nothing of how runs differ, so there is no verdict. Give three runs or more of each, \
+const TOO_FEW: &str = "a single run does not show how runs differ, hence no verdict. Give three runs or more of each, \
 taken in turns: compare old-1.json,old-2.json,old-3.json new-1.json,new-2.json,new-3.json";
 
-/// So many runs of each side say how runs of one program differ.
+/// Number of runs of each side that show how runs of one program differ.
 const ENOUGH: usize = 3;
 
-/// A change below this is none, whatever runs say: they can agree by chance.
+/// Smallest change that counts, because runs can agree by chance.
 const LEAST: f64 = 0.02;
 
-/// Shares are quotients.
+/// Tolerance for rounding of quotients.
 const ROUNDING: f64 = 1e-9;
 
-/// Without anything that says how large the noise is, this is too little to be shown.
+/// Smallest change that is shown if the noise is unknown.
 const UNKNOWN: f64 = 0.05;
 
-/// What a median of single timings moves by when its duration crosses the grain of a clock, nanoseconds ([`crate::sample`]).
+/// Step of a median of single timings when the duration crosses the grain of the clock, in nanoseconds ([`crate::sample`]).
 const CLOCK_STEP_NS: f64 = 10.0;
 
 #[cfg(test)]
@@ -335,29 +331,25 @@ mod tests {
     const ALIKE: [(u64, u64); 3] = [(500, 1_000), (510, 1_010), (520, 990)];
 
     #[test]
-    fn a_change_counts_when_runs_lie_further_apart_than_they_scatter() {
+    fn a_change_counts_if_the_gap_between_runs_exceeds_their_spread() {
         use Verdict::{Better, Noise, Worse};
         let old = runs(ALIKE);
         assert_eq!(verdicts(&old, &runs([(510, 1_010), (500, 990), (530, 1_000)])), [Noise, Noise]);
         assert_eq!(
             verdicts(&old, &runs([(530, 900), (530, 960), (540, 1_000)])),
             [Noise, Noise],
-            "apart by too little"
+            "the gap is too small"
         );
         assert_eq!(verdicts(&old, &runs([(600, 2_000), (580, 1_980), (590, 2_010)])), [Worse, Better]);
         assert_eq!(verdicts(&old, &runs([(400, 500), (410, 505), (405, 510)])), [Better, Worse]);
-        assert_eq!(verdicts(&old, &runs([(500, 0), (510, 0), (520, 0)])), [Noise, Worse], "none at all");
-        assert_eq!(
-            verdicts(&old, &runs([(500, 0), (510, 0), (520, 10)])),
-            [Noise, Noise],
-            "none now and then"
-        );
+        assert_eq!(verdicts(&old, &runs([(500, 0), (510, 0), (520, 0)])), [Noise, Worse], "always zero");
+        assert_eq!(verdicts(&old, &runs([(500, 0), (510, 0), (520, 10)])), [Noise, Noise], "sometimes zero");
         let scattered = runs([(600, 1_000), (1_200, 1_000), (2_400, 1_000)]);
         assert_eq!(verdicts(&old, &scattered), [Noise, Noise]);
     }
 
     #[test]
-    fn what_halves_a_floor_or_a_clock_say_is_noise_too() {
+    fn halves_floors_and_clock_steps_count_as_noise() {
         use Verdict::{Noise, Worse};
         let old = runs([(100, 1_000); 3]);
         let slower = |p50, aa, floor| [(); 3].map(|()| result(p50, 1_000, aa, floor));
@@ -377,23 +369,24 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_found_by_what_names_them() {
+    fn rows_correspond_by_their_names() {
         let mut other = result(200, 9, 1.0, 50);
         other["rows"][0]["size"] = json!(64);
         assert!(verdicts(&[result(100, 1, 1.0, 50)], &[other]).is_empty());
     }
 
     #[test]
-    fn what_is_shown_names_the_row_its_change_and_the_claim() {
+    fn the_text_names_the_row_its_change_and_the_claim() {
         let (old, new) = (result(100, 1_000, 1.0, 50), result(160, 1_000, 1.0, 50));
         let three = |run: &Value| [(); 3].map(|()| run.clone());
-        let said = text(&three(&old), &three(&new), false).unwrap();
-        for part in ["1 of 2 values", "shm spin size 32", "p50_ns", "+60.0 %", "WORSE", "L1 holds no more"] {
-            assert!(said.contains(part), "{part} is missing in:\n{said}");
+        let shown = text(&three(&old), &three(&new), false).unwrap();
+        for part in ["1 of 2 values", "shm spin size 32", "p50_ns", "+60.0 %", "WORSE", "L1 no longer holds"]
+        {
+            assert!(shown.contains(part), "{part} is missing in:\n{shown}");
         }
-        assert!(!said.contains("rpc_per_s") && !said.contains(TOO_FEW), "{said}");
-        let said = text(&[old], &[new], false).unwrap();
-        assert!(said.contains(TOO_FEW) && !said.contains("WORSE"), "{said}");
+        assert!(!shown.contains("rpc_per_s") && !shown.contains(TOO_FEW), "{shown}");
+        let shown = text(&[old], &[new], false).unwrap();
+        assert!(shown.contains(TOO_FEW) && !shown.contains("WORSE"), "{shown}");
     }
 
     #[test]

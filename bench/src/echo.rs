@@ -1,28 +1,32 @@
-//! The echo service: requests of fixed sizes whose inline handler gives the payload back; and the child that serves it.
+//! The echo service: requests of fixed sizes whose inline handler returns the payload, and the child that serves them.
 
 use core::hint::black_box;
 use core::str::FromStr;
 use core::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command};
 use pronto::progress::Engine;
 use pronto::{Boost, Message, Node, Peer, Rdma, Request, WaitPolicy};
 
-use crate::child::{self, Child};
-use crate::placement::{Cpu, pin};
+use crate::child::{self, Child, START};
+use crate::params::Params;
+use crate::placement::Cpu;
 use crate::sample::Recorder;
+use crate::side::{Arguments, Side, settle};
 
-/// The hidden command of a serving child.
-pub(crate) const SERVE: &str = "serve-echo";
-/// The node that serves.
+/// The serving child.
+pub(crate) const SIDE: Side = Side {
+    name: "serve-echo",
+    arguments: &["listen", "rdma", "wait", "engine", "boost", "cpu"],
+    more: None,
+    run: serve_child,
+};
+/// Id of the serving node.
 pub(crate) const SERVER: u16 = 1;
-/// The node that calls.
+/// Id of the calling node.
 const CLIENT: u16 = 2;
-/// Longer than a start on the busiest machine takes.
-const START: Duration = Duration::from_secs(20);
-/// A server that is stopped while something else is measured is not down, however slow the machine is.
-const LIVENESS: Duration = Duration::from_secs(600);
+/// Long enough that a server which is stopped during other measurements does not count as down, even on a slow machine.
+pub(crate) const LIVENESS: Duration = Duration::from_secs(600);
 
 macro_rules! echoes {
     ($($request:ident, $name:literal => $reply:ident, $reply_name:literal, $class:ident, $bytes:ty;)*) => {$(
@@ -48,19 +52,19 @@ echoes! {
     AskMany, "echo.many" => EchoMany, "echo.many.reply", bulk, Vec<u8>;
 }
 
-/// A payload length that is measured, with the function that measures it.
+/// A payload length, with the function that measures it.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Payload of request and of reply, bytes.
-    pub bytes: usize,
-    /// The same, as the value of a column.
-    pub name: &'static str,
+pub(crate) struct Size {
+    /// Length of the payload of request and of reply, bytes.
+    pub(crate) bytes: usize,
+    /// Name of the length, as a value of a column.
+    pub(crate) name: &'static str,
     measure: fn(&Peer, usize, Duration, &mut Recorder) -> anyhow::Result<()>,
 }
 
-/// Every size. Up to 224 bytes the payload is an array and travels as control; above, a vector (4 bytes of it are its
-/// count), as bulk.
-pub const SIZES: &[Size] = &[
+/// Every size. Up to 224 bytes, the payload is an array of class control. Longer payloads are vectors of class bulk, of which 4 bytes
+/// are the count.
+pub(crate) const SIZES: &[Size] = &[
     Size {
         bytes: 0,
         name: "0",
@@ -88,7 +92,7 @@ fn echo<M: Request>(peer: &Peer, request: &M, budget: Duration, into: &mut Recor
     into.round(budget, || peer.call(request).map(|reply| drop(black_box(reply)))).context("an echo call")
 }
 
-/// One call with a payload of 32 bytes.
+/// Makes a call with a payload of 32 bytes.
 ///
 /// # Errors
 /// If it fails.
@@ -96,19 +100,13 @@ pub fn call_32(peer: &Peer) -> anyhow::Result<[u8; 32]> {
     Ok(peer.call(&Ask32 { bytes: black_box([7; 32]) }).context("an echo call")?.bytes)
 }
 
-/// One call with a payload of 64 bytes.
-///
-/// # Errors
-/// If it fails.
-pub fn call_64(peer: &Peer) -> anyhow::Result<[u8; 64]> {
+/// Makes a call with a payload of 64 bytes.
+pub(crate) fn call_64(peer: &Peer) -> anyhow::Result<[u8; 64]> {
     Ok(peer.call(&Ask64 { bytes: black_box([7; 64]) }).context("an echo call")?.bytes)
 }
 
 impl Size {
-    /// One call of this size.
-    ///
-    /// # Errors
-    /// If it fails.
+    /// Makes a call of this size.
     pub(crate) fn once(&self, peer: &Peer) -> anyhow::Result<()> {
         match self.bytes {
             0 => _ = peer.call(&Ask0 { bytes: [] })?,
@@ -119,11 +117,8 @@ impl Size {
         Ok(())
     }
 
-    /// Repeats calls of this size for about `budget` and adds to `into`.
-    ///
-    /// # Errors
-    /// If a call fails.
-    pub fn measure(&self, peer: &Peer, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    /// Repeats calls of this size for about `budget`, and adds them to `into`.
+    pub(crate) fn measure(&self, peer: &Peer, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
         (self.measure)(peer, self.bytes, budget, into)
     }
 }
@@ -145,7 +140,7 @@ impl Provider {
     /// Every transport.
     pub const ALL: [Self; 2] = [Self::Shm, Self::Tcp];
 
-    /// The value of the column.
+    /// Returns the name, as a value of a column.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -154,7 +149,12 @@ impl Provider {
         }
     }
 
-    /// Where a node of this process can listen; `name` tells it from others.
+    /// Returns the selected transports.
+    pub(crate) fn kept(params: &Params) -> Vec<Self> {
+        params.kept("provider", Self::ALL, |provider| provider.name())
+    }
+
+    /// Returns an address at which a node of this process can listen; `name` distinguishes it from others.
     pub(crate) fn address(self, name: &str) -> String {
         match self {
             Self::Shm => format!("shm:@pronto-bench{name}-{}", std::process::id()),
@@ -167,7 +167,7 @@ impl Wait {
     /// Every policy.
     pub const ALL: [Self; 3] = [Self(WaitPolicy::Spin), Self(WaitPolicy::Block), Self(WaitPolicy::Adaptive)];
 
-    /// The value of the column.
+    /// Returns the name, as a value of a column.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
@@ -178,11 +178,24 @@ impl Wait {
     }
 }
 
+impl Wait {
+    /// Names of all policies.
+    pub(crate) const NAMES: [&'static str; 3] = ["spin", "block", "adaptive"];
+
+    /// Returns the selected policies.
+    pub(crate) fn kept(params: &Params) -> Vec<Self> {
+        params.kept("wait", Self::ALL, |wait| wait.name())
+    }
+}
+
 impl FromStr for Provider {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == text).context("no such provider")
+        Self::ALL
+            .into_iter()
+            .find(|known| known.name() == text)
+            .with_context(|| format!("no provider named {text}"))
     }
 }
 
@@ -190,24 +203,42 @@ impl FromStr for Wait {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == text).context("no such policy")
+        Self::ALL
+            .into_iter()
+            .find(|known| known.name() == text)
+            .with_context(|| format!("no waiting policy named {text}"))
     }
 }
 
-/// Where a server listens, and what its links may go over: only addresses of this host, or of the lab's nodes.
+/// Address of a server, on this host or on a node of the lab, and the transport of its links.
 #[derive(Clone, Debug)]
-pub struct Home {
-    /// The address, as a node's configuration has it.
-    pub listen: String,
-    /// Whether links that begin over TCP go over RDMA.
-    pub rdma: Rdma,
+pub(crate) struct Home {
+    /// The address, as in a node's configuration.
+    pub(crate) listen: String,
+    /// Whether links that begin over TCP use RDMA.
+    pub(crate) rdma: Rdma,
 }
 
-/// A node in this process that serves all sizes.
-///
-/// # Errors
-/// If it does not start.
-pub fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
+impl Home {
+    /// An address of this host, without RDMA.
+    pub(crate) const fn here(listen: String) -> Self {
+        Self { listen, rdma: Rdma::Off }
+    }
+
+    /// Reads the arguments `listen` and `rdma` of a child.
+    pub(crate) fn of(arguments: &Arguments<'_>) -> anyhow::Result<Self> {
+        let rdma = if arguments.text("rdma")? == REQUIRE { Rdma::Require } else { Rdma::Off };
+        Ok(Self { listen: arguments.text("listen")?.to_owned(), rdma })
+    }
+
+    /// Returns the value of the argument `rdma`.
+    pub(crate) fn rdma_argument(&self) -> &'static str {
+        if self.rdma == Rdma::Require { REQUIRE } else { "off" }
+    }
+}
+
+/// Starts a node in this process that serves all sizes.
+pub(crate) fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
     serve_with(home, wait, Engine::Idle, Boost::None)
 }
 
@@ -229,76 +260,74 @@ fn serve_with(home: &Home, wait: Wait, engine: Engine, boost: Boost) -> anyhow::
         .context("starting the echo service")
 }
 
-/// A serving child on a CPU of its own.
+/// A serving child, pinned to a CPU.
 #[derive(Debug)]
 pub struct Server {
     /// The child.
-    pub child: Child,
+    pub(crate) child: Child,
     address: String,
     rdma: Rdma,
 }
 
 impl Server {
-    /// Starts the child on this host; it serves when this returns.
+    /// Starts the child on this host. It serves when this returns.
     ///
     /// # Errors
     /// If it does not start.
     pub fn spawn(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
-        Self::spawn_at(&Home { listen: provider.address(""), rdma: Rdma::Off }, wait, cpu)
+        Self::spawn_at(&Home::here(provider.address("")), wait, cpu)
     }
 
-    /// The same with a boost, at an address of its own beside services with another one or that wait otherwise.
-    ///
-    /// # Errors
-    /// If it does not start.
-    pub fn spawn_boosted(provider: Provider, wait: Wait, boost: Boost, cpu: Cpu) -> anyhow::Result<Self> {
+    /// Starts the child with a boost. Its address differs from those of services with another boost or waiting policy.
+    pub(crate) fn spawn_boosted(
+        provider: Provider,
+        wait: Wait,
+        boost: Boost,
+        cpu: Cpu,
+    ) -> anyhow::Result<Self> {
         let name = format!("{}-{}", wait.name(), boosts(boost));
-        let home = Home { listen: provider.address(&name), rdma: Rdma::Off };
+        let home = Home::here(provider.address(&name));
         Self::spawn_as(&home, wait, (Engine::Idle, boost), cpu)
     }
 
-    /// The same with another engine. With none, the child looks at its node in a loop of its own.
-    ///
-    /// # Errors
-    /// If it does not start.
-    pub fn spawn_with(provider: Provider, wait: Wait, engine: Engine, cpu: Cpu) -> anyhow::Result<Self> {
+    /// Starts the child with another engine. Without one, the child drives its node in a loop.
+    pub(crate) fn spawn_with(
+        provider: Provider,
+        wait: Wait,
+        engine: Engine,
+        cpu: Cpu,
+    ) -> anyhow::Result<Self> {
         let name = if engine == Engine::None { "-without" } else { "" };
-        let home = Home { listen: provider.address(name), rdma: Rdma::Off };
+        let home = Home::here(provider.address(name));
         Self::spawn_as(&home, wait, (engine, Boost::None), cpu)
     }
 
-    /// Starts the child at `home`, in the calling thread's network namespace; it serves when this returns, and ends with
+    /// Starts the child at `home`, in the calling thread's network namespace. It serves when this returns, and ends with
     /// that thread.
-    ///
-    /// # Errors
-    /// If it does not start.
-    pub fn spawn_at(home: &Home, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+    pub(crate) fn spawn_at(home: &Home, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
         Self::spawn_as(home, wait, (Engine::Idle, Boost::None), cpu)
     }
 
     fn spawn_as(home: &Home, wait: Wait, (engine, boost): (Engine, Boost), cpu: Cpu) -> anyhow::Result<Self> {
-        let rdma = if home.rdma == Rdma::Require { REQUIRE } else { OFF };
-        let engine = if engine == Engine::None { WITHOUT } else { WITH };
-        let cpu = cpu.0.to_string();
-        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), engine, boosts(boost), &cpu])?;
+        let engine = if engine == Engine::None { WITHOUT } else { "with" };
+        let (rdma, cpu) = (home.rdma_argument(), cpu.0.to_string());
+        let args = [&home.listen, rdma, wait.name(), engine, boosts(boost), &cpu];
+        let mut child = Child::spawn(&SIDE, args)?;
         let address = child.hear()?;
         Ok(Self { child, address, rdma: home.rdma })
     }
 
-    /// A node that calls it from the calling thread, and the peer to call. The node's own threads sleep while its caller
-    /// polls: they share the caller's CPU if that is pinned.
+    /// Starts a calling node in this thread, and returns it with the peer to call. The node's own threads sleep while the caller
+    /// polls; they share the caller's CPU if it is pinned.
     ///
     /// # Errors
-    /// If the two do not meet, or an echo is not what was sent.
+    /// If the two do not connect, or an echo differs from the request.
     pub fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
         self.meet_with(wait, Engine::Idle)
     }
 
-    /// The same with another engine.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn meet_with(&self, wait: Wait, engine: Engine) -> anyhow::Result<(Node, Peer)> {
+    /// Starts a calling node with another engine.
+    pub(crate) fn meet_with(&self, wait: Wait, engine: Engine) -> anyhow::Result<(Node, Peer)> {
         let client = Node::builder(CLIENT)
             .wait(WaitPolicy::Block)
             .engine(engine)
@@ -316,17 +345,15 @@ impl Server {
     }
 }
 
-/// Values of the argument that says whether links go over RDMA.
-const OFF: &str = "off";
+/// Value of the argument `rdma` of a service whose links must use RDMA.
 const REQUIRE: &str = "require";
-/// Values of the argument that says whether the service has an engine.
-const WITH: &str = "with";
+/// Value of the argument `engine` of a service without an engine.
 const WITHOUT: &str = "without";
 
-/// Values of the argument that says how the service is boosted.
+/// Boosts of a service.
 const BOOSTS: [Boost; 4] = [Boost::None, Boost::Slice, Boost::Fifo, Boost::Module];
 
-/// The name of a boost, as a value of that argument and of columns.
+/// Returns the name of a boost, as a value of the argument and of columns.
 pub(crate) const fn boosts(boost: Boost) -> &'static str {
     match boost {
         Boost::Auto => "auto",
@@ -338,32 +365,19 @@ pub(crate) const fn boosts(boost: Boost) -> &'static str {
     }
 }
 
-pub(crate) fn command() -> Command {
-    Command::new(SERVE)
-        .hide(true)
-        .args(["listen", "rdma", "wait", "engine", "boost", "cpu"].map(|name| Arg::new(name).required(true)))
-}
-
 /// Serves until the parent ends this process.
-pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
-    child::end_with_parent()?;
-    let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
-    let rdma = if value("rdma")? == REQUIRE { Rdma::Require } else { Rdma::Off };
-    let (home, wait) = (Home { listen: value("listen")?.clone(), rdma }, value("wait")?.parse()?);
-    // Before pinning: what is learned here is to hold for two CPUs.
-    let _learned = pronto_node::wake_up_cost();
-    pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
-    let engine = if value("engine")? == WITHOUT { Engine::None } else { Engine::Idle };
-    let named = value("boost")?;
-    let boost = BOOSTS.into_iter().find(|boost| boosts(*boost) == named).context("no such boost")?;
+fn serve_child(arguments: &Arguments<'_>) -> anyhow::Result<()> {
+    let (home, wait) = (Home::of(arguments)?, arguments.get("wait")?);
+    settle(arguments.cpu("cpu")?)?;
+    let engine = if arguments.text("engine")? == WITHOUT { Engine::None } else { Engine::Idle };
+    let named = arguments.text("boost")?;
+    let boost = BOOSTS.into_iter().find(|boost| boosts(*boost) == named).context("unknown boost")?;
     let node = serve_with(&home, wait, engine, boost)?;
-    let address = node.listening().first().context("it listens")?;
-    child::say(&address.to_string())?;
-    loop {
-        if engine == Engine::None {
+    child::announce(&node)?;
+    if engine == Engine::None {
+        loop {
             node.progress();
-            continue;
         }
-        std::thread::park();
     }
+    child::park()
 }

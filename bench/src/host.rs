@@ -1,4 +1,4 @@
-//! The machine a result was made on, as far as a reader needs it to judge the numbers.
+//! The machine of a result, as far as a reader needs it to judge the numbers.
 
 use std::fs;
 use std::thread;
@@ -8,46 +8,45 @@ use serde::Serialize;
 
 use crate::placement::parse_cpu_list;
 
-/// Everything about the host that moves the numbers; `None` where the kernel does not say.
+/// Properties of the host that affect the numbers; `None` if the kernel does not report them.
 #[derive(Clone, Debug, Serialize)]
-pub struct Host {
+pub(crate) struct Host {
     /// Kernel release, as in `uname -r`.
-    pub kernel: Option<String>,
+    pub(crate) kernel: Option<String>,
     /// Name and version of the distribution.
-    pub distribution: Option<String>,
-    /// The processor's own name.
-    pub cpu: Option<String>,
-    /// Who carries out the instructions: `none` on the machine itself, else what is known of the virtual machine. In the
-    /// project's lab that is the emulator and whether its time is virtual.
-    pub accelerator: Option<String>,
+    pub(crate) distribution: Option<String>,
+    /// Model name of the CPU.
+    pub(crate) cpu: Option<String>,
+    /// Virtual machine: `none` on real hardware, otherwise a description. In the project's lab, the emulator and whether its time is
+    /// virtual.
+    pub(crate) accelerator: Option<String>,
     /// CPUs that are online.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// CPUs that this process may use, by its affinity mask and its quota.
-    pub cores_allowed: usize,
-    /// Where the kernel takes its time from; anything but `tsc` makes each timing cost a system call.
-    pub clocksource: Option<String>,
-    /// Preemption model: the active one if it is readable, else what the kernel was built with.
-    pub preemption: Option<String>,
-    /// How much memory this process may lock, in KiB; `None` is no limit.
-    pub memlock_kib: Option<u64>,
+    pub(crate) cores_allowed: usize,
+    /// Clock source of the kernel; with any other than `tsc`, each timing costs a system call.
+    pub(crate) clocksource: Option<String>,
+    /// Preemption model: the active one if it is readable, otherwise that of the kernel's build.
+    pub(crate) preemption: Option<String>,
+    /// Limit of locked memory of this process in KiB; `None` if there is no limit.
+    pub(crate) memlock_kib: Option<u64>,
     /// Load average over the last minute when the run began.
-    pub load_1m: Option<f64>,
-    /// Threads that were running or ready when the run began, this one among them.
-    pub runnable: Option<u64>,
-    /// More runnable threads than CPUs when the run began: then every value carries scheduling delays.
-    pub oversubscribed: bool,
-    /// The first part of the boot's id: results with different ones are from different boots.
-    pub boot_id: Option<String>,
-    /// The compiler that built this program.
-    pub rustc: &'static str,
-    /// `release`, or `debug` for a build whose numbers mean nothing.
-    pub profile: &'static str,
+    pub(crate) load_1m: Option<f64>,
+    /// Number of running or ready threads when the run began, including this one.
+    pub(crate) runnable: Option<u64>,
+    /// Whether there were more runnable threads than CPUs when the run began, so that every value includes scheduling delays.
+    pub(crate) oversubscribed: bool,
+    /// First part of the boot id; results with different ones are from different boots.
+    pub(crate) boot_id: Option<String>,
+    /// Compiler that built this program.
+    pub(crate) rustc: &'static str,
+    /// `release`, or `debug` for a build with meaningless numbers.
+    pub(crate) profile: &'static str,
 }
 
 impl Host {
-    /// Looks at this machine now.
-    #[must_use]
-    pub fn inspect() -> Self {
+    /// Inspects this machine.
+    pub(crate) fn inspect() -> Self {
         let cores_allowed = thread::available_parallelism().map_or(1, usize::from);
         let online = read("/sys/devices/system/cpu/online").map(|list| parse_cpu_list(&list).len());
         let cores = online.unwrap_or_default().max(cores_allowed);
@@ -72,9 +71,8 @@ impl Host {
         }
     }
 
-    /// One line for a reader, with what moves the numbers most.
-    #[must_use]
-    pub fn summary(&self) -> String {
+    /// Returns one human-readable line with the properties that affect the numbers most.
+    pub(crate) fn summary(&self) -> String {
         let or_unknown = |value: &Option<String>| value.as_deref().unwrap_or("unknown").to_owned();
         format!(
             "{} x {} (accelerator: {}), Linux {} ({}), {}, clock {}, {}, {} build",
@@ -95,13 +93,13 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The lab says what it is; other virtual machines show by a flag of the processor, and some by their maker's name.
+/// Returns the description of the virtual machine: the lab reports it, others are recognised by a CPU flag and their vendor.
 fn accelerator() -> Option<String> {
-    let said = std::env::var("PRONTO_LAB_ACCELERATOR").ok();
-    said.or_else(|| virtualisation(&read("/proc/cpuinfo")?, read("/sys/class/dmi/id/sys_vendor")))
+    let reported = std::env::var("PRONTO_LAB_ACCELERATOR").ok();
+    reported.or_else(|| virtualisation(&read("/proc/cpuinfo")?, read("/sys/class/dmi/id/sys_vendor")))
 }
 
-/// Only x86 has the flag.
+/// Detects a virtual machine by its CPU flag, which only x86 has.
 fn virtualisation(cpuinfo: &str, vendor: Option<String>) -> Option<String> {
     let flags = cpuinfo.lines().find_map(|line| line.strip_prefix("flags"))?;
     if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
@@ -110,20 +108,20 @@ fn virtualisation(cpuinfo: &str, vendor: Option<String>) -> Option<String> {
     Some(vendor.map_or_else(|| "virtual machine".to_owned(), |vendor| format!("virtual machine of {vendor}")))
 }
 
-/// The limit in KiB, or `None` for none (or an unreadable one).
+/// Returns the limit of locked memory in KiB; `None` if there is none, or if it is unreadable.
 fn memlock_kib() -> Option<u64> {
     let (soft, _hard) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
     (soft != nix::libc::RLIM_INFINITY).then_some(soft / 1024)
 }
 
-/// debugfs names the active model to root; the version string names what the kernel was built with to everyone.
+/// Returns the active preemption model from debugfs, which only root can read, or that of the build from the version string.
 fn preemption() -> Option<String> {
     read("/sys/kernel/debug/sched/preempt")
         .and_then(|text| parse_active_preemption(&text))
         .or_else(|| read("/proc/sys/kernel/version").and_then(|text| parse_built_preemption(&text)))
 }
 
-/// `none voluntary (full)` names the active one in parentheses.
+/// Returns the active model, which is in parentheses, as in `none voluntary (full)`.
 fn parse_active_preemption(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('(')?;
     rest.split_once(')').map(|(active, _)| active.to_owned())
@@ -143,7 +141,7 @@ fn parse_cpu_model(text: &str) -> Option<String> {
     line.split_once(':').map(|(_, name)| name.trim().to_owned())
 }
 
-/// Load of the last minute, and the runnable threads out of `3/85`.
+/// Returns the load of the last minute, and the number of runnable threads, which is 3 in `3/85`.
 fn parse_loadavg(text: &str) -> (Option<f64>, Option<u64>) {
     let mut fields = text.split_whitespace();
     let load = fields.next().and_then(|field| field.parse().ok());
@@ -157,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_files_are_read_as_it_writes_them() {
+    fn the_kernels_files_are_parsed() {
         assert_eq!(parse_loadavg("0.52 0.58 0.59 3/85 12345"), (Some(0.52), Some(3)));
         assert_eq!(parse_loadavg("nonsense"), (None, None));
         assert_eq!(parse_active_preemption("none voluntary (full)"), Some("full".into()));
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_machine_is_known_by_a_flag() {
+    fn a_virtual_machine_is_recognised_by_a_flag() {
         let read = |flags: &str, vendor: Option<&str>| virtualisation(flags, vendor.map(str::to_owned));
         assert_eq!(read("model\t: 1\nflags\t\t: fpu vme\n", Some("Maker")), Some("none".into()));
         assert_eq!(read("flags\t\t: fpu hypervisor\n", None), Some("virtual machine".into()));

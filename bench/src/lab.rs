@@ -1,7 +1,7 @@
-//! Experiments that this host's kernel cannot run: they start the project's lab and run themselves again in it.
+//! The lab, for experiments that this host's kernel cannot run: the program runs itself again in it.
 //!
 //! The lab is `cargo xtask lab` (lab/README.md): a machine in QEMU with a stock Debian kernel that sees the source tree and
-//! cargo's target folder at the host's paths. What the program prints there is printed here.
+//! cargo's target folder at the host's paths. The output of the program there is printed here.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,50 +10,43 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-/// The machine that an experiment runs in.
+/// The machine of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lab {
-    /// Processors of the machine.
-    pub cpus: u32,
-    /// Whether its clock counts instructions; docs/measuring.md says what that means.
-    pub virtual_time: bool,
-    /// Whether the program must have been built with RDMA.
-    pub verbs: bool,
-    /// A kernel module to build first, by its folder in the tree; [`module`] names it in the machine.
-    pub module: Option<&'static str>,
-    /// Until the machine is ended, boot included, seconds.
-    pub limit: u32,
+pub(crate) struct Lab {
+    /// Number of CPUs of the machine.
+    pub(crate) cpus: u32,
+    /// Whether its clock counts instructions (docs/measuring.md).
+    pub(crate) virtual_time: bool,
+    /// Whether the program must be built with RDMA.
+    pub(crate) verbs: bool,
+    /// Folder of a kernel module to build first; [`module`] returns its path in the machine.
+    pub(crate) module: Option<&'static str>,
+    /// Limit in seconds, including the boot, after which the machine is ended.
+    pub(crate) limit: u32,
 }
 
-/// The lab sets it for everything that runs there.
+/// Variable that the lab sets for its programs.
 const INSIDE: &str = "PRONTO_LAB";
-/// The path of the module, for the program in the machine.
+/// Variable with the path of the module in the machine.
 const MODULE: &str = "PRONTO_LAB_MODULE";
-/// What marks the root of the tree.
+/// File that marks the root of the tree.
 const ROOT_MARK: &str = "lab/lab.toml";
 
-/// Whether this process runs in the lab.
-#[must_use]
-pub fn inside() -> bool {
+/// Returns whether this process runs in the lab.
+pub(crate) fn inside() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
-/// The module that was built for this run, in the machine.
-///
-/// # Errors
-/// If none was.
-pub fn module() -> anyhow::Result<PathBuf> {
+/// Returns the path of the module that was built for this run, in the machine.
+pub(crate) fn module() -> anyhow::Result<PathBuf> {
     env::var_os(MODULE)
         .map(PathBuf::from)
-        .with_context(|| format!("no module was built: {MODULE} is not set"))
+        .with_context(|| format!("{MODULE} is not set: no kernel module was built for this run"))
 }
 
-/// Runs this program again with the same `words`, in that machine; its output goes where this program's goes. `shared` is
-/// a folder that it may write to.
-///
-/// # Errors
-/// If there is no source tree around this folder or this program, cargo or the lab fail, or the program does there.
-pub fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Result<()> {
+/// Runs this program again with the same `words` in that machine, with the output of this program. `shared` is a folder that it may
+/// write to.
+pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Result<()> {
     let program = env::current_exe().context("asking for this program's path")?;
     let here = env::current_dir().context("asking for the current folder")?;
     let root = tree(&here).or_else(|| tree(&program)).with_context(|| {
@@ -70,7 +63,7 @@ pub fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Resu
             .output()
             .context("starting cargo")?;
         anyhow::ensure!(built.status.success(), "the kernel module in {folder} cannot be built");
-        let path = String::from_utf8(built.stdout).context("the module's path is no text")?;
+        let path = String::from_utf8(built.stdout).context("the module's path is not UTF-8")?;
         command.env(MODULE, path.trim());
     }
     command.args(["run", "--cpus", &lab.cpus.to_string(), "--timeout", &lab.limit.to_string()]);
@@ -81,18 +74,18 @@ pub fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Resu
         command.arg("--share").arg(folder);
     }
     let status = command.arg("--").arg(program).args(words).status().context("starting cargo")?;
-    anyhow::ensure!(status.success(), "in the lab it ended with {status}");
+    anyhow::ensure!(status.success(), "the program ended with {status} in the lab");
     Ok(())
 }
 
-/// `cargo xtask lab`, in the tree.
+/// Returns the command `cargo xtask lab`, run in the tree.
 fn xtask(root: &Path) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["xtask", "lab"]);
     command
 }
 
-/// Builds this program with RDMA; returns where it is.
+/// Builds this program with RDMA. Returns its path.
 fn with_verbs(root: &Path) -> anyhow::Result<PathBuf> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--package", env!("CARGO_PKG_NAME"), "--features", "verbs"]);
@@ -105,13 +98,13 @@ fn with_verbs(root: &Path) -> anyhow::Result<PathBuf> {
         built.status.success(),
         "this program cannot be built with RDMA; that needs cmake and clang (apt-get install cmake clang)"
     );
-    let text = String::from_utf8(built.stdout).context("cargo's messages are no text")?;
+    let text = String::from_utf8(built.stdout).context("cargo's messages are not UTF-8")?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let path = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
-    path.context("cargo does not say where the program is")
+    path.context("cargo's messages do not name the program")
 }
 
-/// The root of the source tree that `path` lies in.
+/// Returns the root of the source tree that contains `path`.
 fn tree(path: &Path) -> Option<&Path> {
     path.ancestors().find(|folder| folder.join(ROOT_MARK).is_file())
 }

@@ -1,4 +1,4 @@
-//! Which CPUs a measurement runs on, and getting threads onto them.
+//! The CPUs that a measurement runs on, and pinning threads to them.
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;
@@ -10,34 +10,34 @@ use anyhow::{Context as _, anyhow};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// A logical CPU by the kernel's number.
+/// A logical CPU, by the kernel's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpu(pub usize);
 
-/// Two different CPUs: one for the side that measures, one for the side that answers.
+/// Two CPUs: one for the measuring side, one for its partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuPair {
-    /// Where the measuring thread runs.
+    /// CPU of the measuring thread.
     pub caller: Cpu,
-    /// Where its partner runs.
+    /// CPU of its partner.
     pub server: Cpu,
 }
 
-/// What this process may run on.
+/// CPUs that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Two CPUs are allowed.
     Two(CpuPair),
-    /// Only one CPU is allowed: nothing that needs two cores can be measured.
+    /// Only one CPU is allowed: rows that need two cores cannot be measured.
     One(Cpu),
 }
 
 impl Placement {
-    /// Chooses from the affinity mask: the first CPU, and the first other one that is not its hyper-thread; if there
-    /// are only hyper-threads, the first of them.
+    /// Chooses from the affinity mask: the first CPU, and the first other one that is not its hyper-thread. If there
+    /// are only hyper-threads, it chooses the first of them.
     ///
     /// # Errors
-    /// If the kernel does not tell the affinity mask.
+    /// If the affinity mask cannot be read.
     pub fn choose() -> anyhow::Result<Self> {
         let mask = affinity()?;
         let _first = ALLOWED.set(mask);
@@ -45,7 +45,7 @@ impl Placement {
         Self::among(allowed, siblings).context("the affinity mask is empty")
     }
 
-    /// Where a measurement that needs one thread runs.
+    /// Returns the CPU of a measurement with one thread.
     #[must_use]
     pub fn caller(self) -> Cpu {
         match self {
@@ -54,7 +54,7 @@ impl Placement {
         }
     }
 
-    /// The two CPUs, if there are two.
+    /// Returns the two CPUs, if there are two.
     #[must_use]
     pub fn pair(self) -> Option<CpuPair> {
         match self {
@@ -63,7 +63,7 @@ impl Placement {
         }
     }
 
-    /// The numbers of the chosen CPUs, caller first.
+    /// Returns the numbers of the chosen CPUs, caller first.
     #[must_use]
     pub fn numbers(self) -> Vec<usize> {
         match self {
@@ -84,18 +84,18 @@ impl Placement {
     }
 }
 
-/// What the process might run on when the first placement was chosen, before it pinned anything.
+/// Note of an experiment, or of rows, that cannot run on one CPU.
+pub(crate) const ONE_CPU: &str = "skipped: needs two CPUs, but this process may use only one";
+
+/// Affinity of the process when the first placement was chosen, before it pinned any thread.
 static ALLOWED: OnceLock<CpuSet> = OnceLock::new();
 
 fn affinity() -> anyhow::Result<CpuSet> {
     sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")
 }
 
-/// Runs `work` with the affinity that the process was started with, for processes that inherit it: they count processors, and learn
-/// what a wake-up costs, before they pin themselves.
-///
-/// # Errors
-/// If the kernel refuses.
+/// Runs `work` with the affinity with which the process was started, for processes that inherit it: they count CPUs, and measure
+/// the cost of a wake-up, before they pin themselves.
 pub(crate) fn unpinned<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
     let Some(allowed) = ALLOWED.get() else { return Ok(work()) };
     let pinned = affinity()?;
@@ -106,20 +106,14 @@ pub(crate) fn unpinned<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
 }
 
 /// Pins the calling thread to `cpu`.
-///
-/// # Errors
-/// If the kernel refuses, as it does for a CPU that went offline.
-pub fn pin(cpu: Cpu) -> anyhow::Result<()> {
+pub(crate) fn pin(cpu: Cpu) -> anyhow::Result<()> {
     let mut only = CpuSet::new();
     only.set(cpu.0).with_context(|| format!("CPU {} is beyond what a CPU set holds", cpu.0))?;
     sched_setaffinity(Pid::from_raw(0), &only).with_context(|| format!("pinning a thread to CPU {}", cpu.0))
 }
 
-/// Keeps the calling thread, and those that it starts from now on, off `cpu`. Returns how many CPUs are left to them.
-///
-/// # Errors
-/// If none is left, or the kernel refuses.
-pub fn keep_off(cpu: Cpu) -> anyhow::Result<usize> {
+/// Keeps the calling thread, and the threads that it starts later, off `cpu`. Returns the number of CPUs left to them.
+pub(crate) fn keep_off(cpu: Cpu) -> anyhow::Result<usize> {
     let mut mask = affinity()?;
     mask.unset(cpu.0).with_context(|| format!("CPU {} is beyond what a CPU set holds", cpu.0))?;
     let left = (0..CpuSet::count()).filter(|&cpu| mask.is_set(cpu) == Ok(true)).count();
@@ -130,30 +124,34 @@ pub fn keep_off(cpu: Cpu) -> anyhow::Result<usize> {
 /// Runs `work` in a thread pinned to `cpu`; the calling thread keeps its own affinity.
 ///
 /// # Errors
-/// If the thread cannot be pinned, and what `work` gives back.
+/// If the thread cannot be pinned, and any error of `work`.
 ///
 /// # Panics
 /// If `work` does.
 pub fn alone<T: Send>(cpu: Cpu, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
-    thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            pin(cpu)?;
-            work()
-        });
-        worker.join().expect("a measurement does not panic")
+    in_thread(move || {
+        pin(cpu)?;
+        work()
     })
+}
+
+fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join().expect("a measurement does not panic"))
+}
+
+/// Runs `work` in a thread that keeps off `cpu`, and passes it the number of CPUs left to it; the calling thread keeps its own
+/// affinity.
+pub(crate) fn apart<T: Send>(
+    cpu: Cpu,
+    work: impl FnOnce(usize) -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
+    in_thread(move || work(keep_off(cpu)?))
 }
 
 /// Runs `caller` against `partner`, each in a thread of this process pinned to its own CPU.
 ///
-/// `caller` starts when the partner runs on its CPU, and must make the partner return before it returns itself.
-///
-/// # Errors
-/// If a thread cannot be pinned, else what `caller` gives back, else what `partner` does.
-///
-/// # Panics
-/// If one of the two does.
-pub fn face_to_face<T: Send>(
+/// `caller` starts once the partner is pinned, and must make the partner return before it returns itself.
+pub(crate) fn face_to_face<T: Send>(
     cpus: CpuPair,
     partner: impl FnOnce() -> anyhow::Result<()> + Send,
     caller: impl FnOnce() -> anyhow::Result<T> + Send,
@@ -182,13 +180,13 @@ pub fn face_to_face<T: Send>(
     })
 }
 
-/// The hyper-threads of `cpu`'s core, itself among them; empty where the kernel does not say.
+/// Returns the hyper-threads of `cpu`'s core, including `cpu`; empty if the kernel does not report them.
 fn siblings(cpu: Cpu) -> BTreeSet<Cpu> {
     let path = format!("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu.0);
     fs::read_to_string(path).map(|list| parse_cpu_list(&list)).unwrap_or_default()
 }
 
-/// Reads the kernel's list form, as in `0-3,8`; what is not understood is left out.
+/// Parses the kernel's list format, as in `0-3,8`; ignores malformed parts.
 pub(crate) fn parse_cpu_list(list: &str) -> BTreeSet<Cpu> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_allowed_cpu_is_no_pair_and_none_is_nothing() {
+    fn one_allowed_cpu_is_not_a_pair() {
         assert_eq!(among(&[5], true), Some(Placement::One(Cpu(5))));
         assert_eq!(among(&[], true), None);
     }
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_work_runs_where_it_was_put_and_the_caller_keeps_its_mask() {
+    fn pinned_work_runs_on_its_cpu_and_the_caller_keeps_its_mask() {
         let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
         let cpu = Placement::choose().unwrap().caller();
         let seen = alone(cpu, || Ok(nix::sched::sched_getcpu()?)).unwrap();
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pinned_thread_starts_may_run_wherever_the_process_might() {
+    fn children_of_a_pinned_thread_have_the_affinity_of_the_process() {
         let before = affinity().unwrap();
         let cpu = Placement::choose().unwrap().caller();
         let (within, after) = alone(cpu, || Ok((unpinned(affinity)??, affinity()?))).unwrap();
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_off_a_cpu_and_nobody_else_has_to() {
+    fn only_the_calling_thread_keeps_off_a_cpu() {
         let Some(cpus) = Placement::choose().unwrap().pair() else { return };
         let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
         let kept = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! How far a run is, on stderr: a bar on a terminal, else a plain line now and then.
+//! Progress of a run on stderr: a bar on a terminal, otherwise plain lines.
 
 use core::time::Duration;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -8,9 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::clock;
 
-/// Progress of one experiment; says nothing in the first two seconds, so that short runs stay silent.
+/// Progress of one experiment; silent in the first two seconds, and so in short runs.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     name: &'static str,
     bar: Option<ProgressBar>,
     quiet_until: Instant,
@@ -19,9 +19,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress of the experiment `name`, on stderr.
-    #[must_use]
-    pub fn on_stderr(name: &'static str) -> Self {
+    /// Returns the progress of the experiment `name`, on stderr.
+    pub(crate) fn on_stderr(name: &'static str) -> Self {
         Self {
             name,
             bar: io::stderr().is_terminal().then(new_bar),
@@ -31,13 +30,13 @@ impl Progress {
         }
     }
 
-    /// Fixes the number of steps; steps begun before are forgotten.
-    pub fn begin(&mut self, total: u64) {
+    /// Sets the number of steps, and restarts with the first.
+    pub(crate) fn begin(&mut self, total: u64) {
         (self.done, self.total) = (0, total);
     }
 
-    /// Begins the next step, named `what`.
-    pub fn step(&mut self, what: &str) {
+    /// Begins the next step, named `step`.
+    pub(crate) fn step(&mut self, step: &str) {
         let done = self.done;
         self.done += 1;
         let now = clock::now();
@@ -48,18 +47,18 @@ impl Progress {
             Some(bar) => {
                 bar.set_length(self.total);
                 bar.set_position(done);
-                bar.set_message(format!("{} {what}", self.name));
+                bar.set_message(format!("{} {step}", self.name));
             }
             None => {
                 self.quiet_until = now + QUIET;
-                // Nobody may be reading stderr; a measurement does not fail for that.
-                let _ = writeln!(io::stderr(), "{}: {done} of {} done, now {what}", self.name, self.total);
+                // A closed stderr does not fail a measurement.
+                let _ = writeln!(io::stderr(), "{}: {done} of {} done, now {step}", self.name, self.total);
             }
         }
     }
 
-    /// Clears the bar, so that the result stands alone.
-    pub fn finish(&mut self) {
+    /// Clears the bar before the result is printed.
+    pub(crate) fn finish(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -72,5 +71,5 @@ fn new_bar() -> ProgressBar {
     bar.with_style(style.expect("the template is a constant that parses"))
 }
 
-/// Shorter runs need no progress, and a log needs no more lines than this allows.
+/// Time without progress at the start, and between two lines in a log.
 const QUIET: Duration = Duration::from_secs(2);

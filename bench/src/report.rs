@@ -1,4 +1,4 @@
-//! What an experiment hands back, as one JSON object or as a table a person reads.
+//! The result of an experiment, as one JSON object or as a human-readable table.
 
 use core::fmt;
 
@@ -10,34 +10,34 @@ use serde_json::{Number, Value};
 use crate::experiment::Experiment;
 use crate::host::Host;
 use crate::params::Params;
-use crate::plot::Figure;
+use crate::plot::{Figure, Spread};
 use crate::sample::Sample;
 
-/// The outcome of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// How it was measured, beyond what was asked for: CPUs, rounds, times.
-    pub params: Fields,
-    /// The measured rows, all with the same columns in the same order.
-    pub rows: Vec<Fields>,
-    /// What a paper, or our own design, says of these rows, and whether it holds here.
-    pub claims: Vec<Claim>,
-    /// What `--plots` writes.
-    pub figures: Vec<Figure>,
-    /// What `--trace` writes.
-    pub traces: Vec<TraceFile>,
-    notes: Vec<String>,
+pub(crate) struct Report {
+    /// Conditions of the measurement, in addition to the user's choices: CPUs, rounds, times.
+    pub(crate) params: Fields,
+    /// Measured rows, all with the same columns in the same order.
+    pub(crate) rows: Vec<Fields>,
+    /// Statements of a paper or of our own design about these rows, and whether they hold here.
+    pub(crate) claims: Vec<Claim>,
+    /// Figures that `--plots` writes.
+    pub(crate) figures: Vec<Figure>,
+    /// Traces that `--trace` writes.
+    pub(crate) traces: Vec<TraceFile>,
+    /// Facts that a reader must know, above all the reason for each missing row.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Report {
-    /// Adds what a reader must know, above all why a row is missing.
-    pub fn note(&mut self, note: impl Into<String>) {
+    /// Adds a note.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// The one object that `--json` prints.
-    #[must_use]
-    pub fn to_json(&self, experiment: &dyn Experiment, params: &Params, host: &Host) -> Value {
+    /// Returns the object that `--json` prints.
+    pub(crate) fn to_json(&self, experiment: &Experiment, params: &Params, host: &Host) -> Value {
         let mut asked = Fields::default().with("quick", params.quick);
         for (column, values) in params.chosen() {
             asked = asked.with(column, values);
@@ -45,9 +45,9 @@ impl Report {
         asked.0.extend(self.params.0.iter().cloned());
         let asked = asked.with("notes", self.notes.as_slice());
         serde_json::json!({
-            "experiment": experiment.name(),
-            "paper": experiment.paper(),
-            "figure": experiment.figure(),
+            "experiment": experiment.name,
+            "paper": experiment.paper,
+            "figure": experiment.figure,
             "host": host,
             "params": asked,
             "rows": self.rows,
@@ -55,17 +55,14 @@ impl Report {
         })
     }
 
-    /// The table, the claims below it, and what to know about both.
-    ///
-    /// # Errors
-    /// If writing to `out` fails.
-    pub fn write_text(
+    /// Writes the table, the claims below it, and the notes.
+    pub(crate) fn write_text(
         &self,
         out: &mut dyn fmt::Write,
-        experiment: &dyn Experiment,
+        experiment: &Experiment,
         host: &Host,
     ) -> fmt::Result {
-        writeln!(out, "{}: {}", experiment.name(), experiment.about())?;
+        writeln!(out, "{}: {}", experiment.name, experiment.about)?;
         writeln!(out, "{}\n", host.summary())?;
         let Some(first) = self.rows.first() else {
             writeln!(out, "No row was measured.")?;
@@ -74,7 +71,7 @@ impl Report {
         let rows = self.rows.iter().map(|row| row.0.iter().map(|(_, value)| cell(value)).collect());
         writeln!(out, "{}", aligned(first.0.iter().map(|(column, _)| (*column).to_owned()).collect(), rows))?;
         if !self.claims.is_empty() {
-            let header = ["claim", "published", "measured", "holds", "what it says"];
+            let header = ["claim", "published", "measured", "holds", "statement"];
             let claims = self.claims.iter().map(Claim::cells);
             writeln!(out, "\n{}", aligned(header.map(str::to_owned).to_vec(), claims))?;
         }
@@ -99,40 +96,52 @@ impl Report {
 
 /// A trace for <https://ui.perfetto.dev>.
 #[derive(Clone, Debug)]
-pub struct TraceFile {
-    /// The file's name without its ending, which is `json`.
-    pub file: &'static str,
+pub(crate) struct TraceFile {
+    /// Name of the file without its extension, which is `json`.
+    pub(crate) file: &'static str,
     /// Chrome's trace events.
-    pub text: String,
+    pub(crate) text: String,
 }
 
-/// Named values in the order in which they are to be read.
+/// Named values in display order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fields(Vec<(&'static str, Value)>);
+pub(crate) struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    /// With one more column.
-    #[must_use]
-    pub fn with(mut self, column: &'static str, value: impl Into<Value>) -> Self {
+    /// Adds a column.
+    pub(crate) fn with(mut self, column: &'static str, value: impl Into<Value>) -> Self {
         self.0.push((column, value.into()));
         self
     }
 
-    /// With the columns of a sample: `min_ns`, `p50_ns`, `p99_ns`, `p999_ns`, `mean_ns`, `batch_ns`, `aa`.
-    #[must_use]
-    pub fn with_sample(self, sample: &Sample) -> Self {
+    /// Adds the columns of a sample: `min_ns`, `p50_ns`, `p99_ns`, `p999_ns`, `mean_ns`, `batch_ns`, `aa`.
+    pub(crate) fn with_sample(self, sample: &Sample) -> Self {
         self.with("min_ns", sample.min_ns)
             .with("p50_ns", sample.p50_ns)
             .with("p99_ns", sample.p99_ns)
             .with("p999_ns", sample.p999_ns)
             .with("mean_ns", decimals(sample.mean_ns, 1))
             .with("batch_ns", decimals(sample.batch_ns, 1))
-            .with("aa", sample.aa.map_or(Value::Null, |aa| decimals(aa, 2)))
+            .with_aa(sample)
     }
 
-    /// The value of `column`.
-    #[must_use]
-    pub fn value(&self, column: &str) -> Option<&Value> {
+    /// Adds the column `aa` of a sample.
+    pub(crate) fn with_aa(self, sample: &Sample) -> Self {
+        self.with("aa", sample.aa.map(|aa| decimals(aa, 2)))
+    }
+
+    /// Adds the columns `seconds`, `least` and `most`: median and extremes of a time over all seeds, which are `null` if a run was
+    /// given up.
+    pub(crate) fn with_spread(self, spread: Option<Spread>, digits: i32) -> Self {
+        let part = |part: fn(Spread) -> f64| decimals(spread.map_or(f64::NAN, part), digits);
+        self.with("seconds", part(|spread| spread.middle))
+            .with("least", part(|spread| spread.least))
+            .with("most", part(|spread| spread.most))
+    }
+
+    /// Returns the value of `column`.
+    #[cfg(test)]
+    pub(crate) fn value(&self, column: &str) -> Option<&Value> {
         self.0.iter().find(|(name, _)| *name == column).map(|(_, value)| value)
     }
 }
@@ -153,22 +162,56 @@ impl From<Fields> for Value {
     }
 }
 
-/// One statement about the rows, and what was found.
+/// A statement about the rows, and the finding of this run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Claim {
-    /// Its id in the table of claims, or our own.
-    pub id: &'static str,
-    /// The statement; if it does not hold here and the reason is known, the reason too.
-    pub text: String,
-    /// What was published, or the bound we set ourselves.
-    pub published: Value,
-    /// What this run gave.
-    pub measured: Value,
+pub(crate) struct Claim {
+    /// Id in the table of claims, or our own.
+    pub(crate) id: &'static str,
+    /// The statement. If it does not hold here and the reason is known, also the reason.
+    pub(crate) text: String,
+    /// Published value, or a bound of our own.
+    pub(crate) published: Value,
+    /// Value of this run.
+    pub(crate) measured: Value,
     /// Whether the statement holds on this machine in this run.
-    pub holds: bool,
+    pub(crate) holds: bool,
 }
 
 impl Claim {
+    /// A claim that holds if `measured` is not above `bound`. Both are shown with at most `digits` decimals.
+    pub(crate) fn at_most(
+        id: &'static str,
+        text: impl Into<String>,
+        bound: f64,
+        measured: f64,
+        digits: i32,
+    ) -> Self {
+        let (published, shown) = (decimals(bound, digits), decimals(measured, digits));
+        Self { id, text: text.into(), published, measured: shown, holds: measured <= bound }
+    }
+
+    /// A claim that holds if `measured` is not below `bound`. Both are shown with at most `digits` decimals.
+    pub(crate) fn at_least(
+        id: &'static str,
+        text: impl Into<String>,
+        bound: f64,
+        measured: f64,
+        digits: i32,
+    ) -> Self {
+        Self { holds: measured >= bound, ..Self::at_most(id, text, bound, measured, digits) }
+    }
+
+    /// A claim of another kind.
+    pub(crate) fn new(
+        id: &'static str,
+        text: impl Into<String>,
+        published: impl Into<Value>,
+        measured: impl Into<Value>,
+        holds: bool,
+    ) -> Self {
+        Self { id, text: text.into(), published: published.into(), measured: measured.into(), holds }
+    }
+
     fn cells(&self) -> Vec<String> {
         let holds = if self.holds { "yes" } else { "no" };
         vec![
@@ -181,9 +224,8 @@ impl Claim {
     }
 }
 
-/// `value` with at most `digits` decimals, which is all the instrument gives; `null` if it is not a number.
-#[must_use]
-pub fn decimals(value: f64, digits: i32) -> Value {
+/// Returns `value` with at most `digits` decimals, the resolution of the instrument; `null` if it is not a number.
+pub(crate) fn decimals(value: f64, digits: i32) -> Value {
     let scale = 10_f64.powi(digits);
     Number::from_f64((value * scale).round() / scale).map_or(Value::Null, Value::Number)
 }
@@ -197,7 +239,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// 1234567.8 as `1_234_567.8`: digits in threes, still one word and still a Rust literal.
+/// Returns 1234567.8 as `1_234_567.8`: digits in threes, still one word and still a Rust literal.
 fn grouped(number: &str) -> String {
     let whole = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
     let mut text = String::with_capacity(number.len() + whole / 3);
@@ -210,7 +252,7 @@ fn grouped(number: &str) -> String {
     text
 }
 
-/// Columns side by side; those that hold a number in the first row are aligned to the right.
+/// Formats a table. Columns with a number in the first row are aligned to the right.
 fn aligned(header: Vec<String>, rows: impl Iterator<Item = Vec<String>> + Clone) -> String {
     let mut table = Table::new();
     table.load_style(STYLE);
@@ -225,7 +267,7 @@ fn aligned(header: Vec<String>, rows: impl Iterator<Item = Vec<String>> + Clone)
     table.trim_fmt()
 }
 
-/// One rule below the header, nothing else: columns are kept apart by space.
+/// One rule below the header; columns are separated by spaces.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 #[cfg(test)]
@@ -237,13 +279,7 @@ mod tests {
         let mut report = Report::default();
         report.rows.push(Fields::default().with("name", "a").with("p50_ns", 1_234_567_u64));
         report.rows.push(Fields::default().with("name", "bb").with("p50_ns", Value::Null));
-        report.claims.push(Claim {
-            id: "Z1",
-            text: "as fast as light".into(),
-            published: decimals(1.0, 1),
-            measured: decimals(2.345, 2),
-            holds: false,
-        });
+        report.claims.push(Claim::at_most("Z1", "as fast as light", 1.0, 2.345, 2));
         report.note("nothing is as fast as light");
         report
     }
@@ -277,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_to_be_read() {
+    fn numbers_are_grouped_and_rounded() {
         assert_eq!(["0", "999", "1000", "12345678"].map(grouped), ["0", "999", "1_000", "12_345_678"]);
         assert_eq!(["1234.5678", "0.5", "-1234"].map(grouped), ["1_234.5678", "0.5", "-1234"]);
         assert_eq!(decimals(0.126, 2), serde_json::json!(0.13));

@@ -1,4 +1,4 @@
-//! Results of experiments as files: the object that `--json` prints, read again.
+//! Results of experiments as files: the object that `--json` prints.
 
 use std::fs;
 use std::path::Path;
@@ -7,29 +7,26 @@ use anyhow::Context as _;
 use serde_json::{Map, Value};
 
 /// Reads a result.
-///
-/// # Errors
-/// If it is no result of an experiment.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Value> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let value: Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is not valid JSON", path.display()))?;
     let named = value["experiment"].is_string() && value["rows"].is_array();
-    anyhow::ensure!(named, "{} is no result of an experiment, as --json prints it", path.display());
+    anyhow::ensure!(named, "{} is not a result of an experiment, as printed by --json", path.display());
     Ok(value)
 }
 
-/// Its rows.
+/// Returns the rows of a result.
 pub(crate) fn rows(result: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     result["rows"].as_array().into_iter().flatten().filter_map(Value::as_object)
 }
 
-/// What tells a row from the others: the columns by which rows are chosen, in their order, then all other texts but remarks.
+/// Returns the name of a row: the selection columns in their order, then all other texts except remarks.
 pub(crate) fn row_name(row: &Map<String, Value>, axes: &[&str]) -> String {
     row_name_among(row, axes, 0)
 }
 
-/// What tells a row from the others that are alike in the first `alike` of these columns.
+/// Returns the name of a row among rows that are equal in the first `alike` selection columns.
 pub(crate) fn row_name_among(row: &Map<String, Value>, axes: &[&str], alike: usize) -> String {
     let chosen = axes.iter().skip(alike).filter_map(|column| Some(name(column, row.get(*column)?)));
     let texts = row
@@ -41,7 +38,7 @@ pub(crate) fn row_name_among(row: &Map<String, Value>, axes: &[&str], alike: usi
     words.join(" ")
 }
 
-/// A value as part of a name: with what it is one of, where it does not say so itself; a number in full.
+/// Returns a value as part of a name: with its column, if the value alone is ambiguous; a number in full.
 fn name(column: &str, value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -51,12 +48,12 @@ fn name(column: &str, value: &Value) -> String {
     }
 }
 
-/// Whether a column says something about a row and does not name it.
+/// Returns whether a column is a remark about a row and not part of its name.
 pub(crate) fn is_remark(column: &str) -> bool {
     REMARKS.contains(&column)
 }
 
-/// A value as it is read.
+/// Formats a value.
 pub(crate) fn word(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -66,7 +63,7 @@ pub(crate) fn word(value: &Value) -> String {
     }
 }
 
-/// A number with four digits or so; millions as such.
+/// Formats a number with about four digits.
 pub(crate) fn number(value: f64) -> String {
     let text = match value.abs() {
         size if size >= 1e9 => format!("{:.2} G", value / 1e9),
@@ -83,7 +80,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Texts that say something about a row, and do not name it.
+/// Columns with remarks about a row that are not part of its name.
 const REMARKS: &[&str] = &["version", "how", "floor"];
 
 #[cfg(test)]
@@ -93,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_named_by_what_chooses_it_and_by_its_texts() {
+    fn a_row_is_named_by_its_selection_and_its_texts() {
         let row = json!({"size": 32, "provider": "shm", "kind": "call", "how": "spin", "p50_ns": 100});
         let row = row.as_object().unwrap();
         assert_eq!(row_name(row, &["provider", "size"]), "shm size 32 call");
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_stands_in_full_in_a_name() {
+    fn a_name_has_sizes_in_full() {
         let row = json!({"size": 65_536});
         assert_eq!(row_name(row.as_object().unwrap(), &["size"]), "size 65536");
     }

@@ -1,49 +1,50 @@
-//! Durations of one operation, gathered in two ways at once: each alone, and in batches.
+//! Durations of one operation, collected by two methods: single timings, and batches.
 //!
-//! A clock has a grain (10 ns where this was written), and reading it takes about as long as a cache line needs to
-//! get half-way to the next core. So a single timing gives the shape of the distribution, quantised and with one
-//! clock reading inside, and a batch of operations between two readings gives the centre without either fault.
-//! Every recorder does both, so two things measured by two recorders carry the same instrument and may be divided.
+//! A clock has a grain (10 ns on the development machine), and a reading takes about as long as a cache line takes half-way to the next
+//! core. Single timings therefore give the shape of the distribution, quantised and with one clock reading inside; a batch of
+//! operations between two readings gives the centre without either fault. Every recorder uses both methods, so measurements of two
+//! recorders can be divided.
 //!
 //! # Invariants
 //! 1. `singles` holds nanoseconds of one operation each, `batches` picoseconds per operation of one batch each.
 //! 2. `batch_ops` operations took `batch_time` in all.
 
+use core::convert::Infallible;
 use core::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock;
+use crate::clock::{self, nanos};
 
-/// What was seen of one operation; all values but `count` in nanoseconds.
+/// Statistics of one operation; all values except `count` are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// Operations that were timed one by one; the percentiles are over these.
-    pub count: u64,
-    /// The shortest.
-    pub min_ns: u64,
-    /// The median, with one clock reading inside and quantised to the clock's grain.
-    pub p50_ns: u64,
-    /// 99 of 100 took no longer.
-    pub p99_ns: u64,
-    /// 999 of 1,000 took no longer.
-    pub p999_ns: u64,
-    /// All batch time over all batch operations: without the clock, with every interruption.
-    pub mean_ns: f64,
-    /// The median over batches of the mean of one batch: without the clock and without rare interruptions.
-    pub batch_ns: f64,
-    /// A/A: [`a_to_a`] of the rounds' medians; none with less than two rounds.
-    pub aa: Option<f64>,
+pub(crate) struct Sample {
+    /// Number of operations with single timings, which the percentiles are based on.
+    pub(crate) count: u64,
+    /// Shortest duration.
+    pub(crate) min_ns: u64,
+    /// Median, with one clock reading inside and quantised to the clock's grain.
+    pub(crate) p50_ns: u64,
+    /// 99th percentile.
+    pub(crate) p99_ns: u64,
+    /// 99.9th percentile.
+    pub(crate) p999_ns: u64,
+    /// Total batch time divided by the number of batch operations: without the clock, with every interruption.
+    pub(crate) mean_ns: f64,
+    /// Median over batches of the mean of one batch: without the clock and without rare interruptions.
+    pub(crate) batch_ns: f64,
+    /// A/A of the rounds' medians ([`a_to_a`]); `None` with less than two rounds.
+    pub(crate) aa: Option<f64>,
 }
 
-/// Gathers the durations of one operation over several rounds.
+/// Collects the durations of one operation over several rounds.
 #[derive(Debug)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     singles: Histogram<u64>,
     batches: Histogram<u64>,
     batch_ops: u64,
     batch_time: Duration,
-    /// The median of each round's single timings, nanoseconds.
+    /// Median of each round's single timings in nanoseconds.
     rounds: Vec<f64>,
 }
 
@@ -54,9 +55,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// An empty recorder.
-    #[must_use]
-    pub fn new() -> Self {
+    /// Returns an empty recorder.
+    pub(crate) fn new() -> Self {
         let histogram = |highest| {
             Histogram::new_with_max(highest, SIGNIFICANT_DIGITS).expect("the bounds are constants that fit")
         };
@@ -69,11 +69,12 @@ impl Recorder {
         }
     }
 
-    /// Repeats `op` for about `budget`: after a short warm-up, one half timed singly, one half in batches.
-    ///
-    /// # Errors
-    /// The first error of `op`; what was recorded before it stays.
-    pub fn round<E>(&mut self, budget: Duration, mut op: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    /// Repeats `op` for about `budget`: after a short warm-up, one half with single timings, one half in batches.
+    pub(crate) fn round<E>(
+        &mut self,
+        budget: Duration,
+        mut op: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         self.as_round(|recorder| {
             for _ in 0..WARM_UP_OPS {
                 op()?;
@@ -100,30 +101,38 @@ impl Recorder {
         })
     }
 
-    /// Counts what `record` adds as one round; nothing added is none.
+    /// Repeats an operation that cannot fail for about `budget`, like [`round`](Self::round).
+    pub(crate) fn repeat(&mut self, budget: Duration, mut op: impl FnMut()) {
+        let Ok(()) = self.round(budget, || {
+            op();
+            Ok::<(), Infallible>(())
+        });
+    }
+
+    /// Counts the timings that `record` adds as one round, if there are any.
     pub(crate) fn as_round<R>(&mut self, record: impl FnOnce(&mut Self) -> R) -> R {
         let before = self.singles.clone();
         let result = record(self);
         let mut this_round = self.singles.clone();
-        this_round.subtract(&before).expect("what was there is still there");
+        this_round.subtract(&before).expect("timings are only added");
         if !this_round.is_empty() {
             self.rounds.push(approximate(this_round.value_at_quantile(0.5)));
         }
         result
     }
 
-    /// Takes one operation that took `duration`.
-    pub fn record_single(&mut self, duration: Duration) {
-        self.singles.saturating_record(saturating_u64(duration.as_nanos()));
+    /// Records one operation that took `duration`.
+    pub(crate) fn record_single(&mut self, duration: Duration) {
+        self.singles.saturating_record(nanos(duration));
     }
 
-    /// Takes so many operations that took `duration` each.
-    pub fn record_singles(&mut self, duration: Duration, count: u64) {
-        self.singles.saturating_record_n(saturating_u64(duration.as_nanos()), count);
+    /// Records `count` operations that took `duration` each.
+    pub(crate) fn record_singles(&mut self, duration: Duration, count: u64) {
+        self.singles.saturating_record_n(nanos(duration), count);
     }
 
-    /// Takes a batch of `ops` operations that took `duration` together; an empty batch says nothing.
-    pub fn record_batch(&mut self, ops: u32, duration: Duration) {
+    /// Records a batch of `ops` operations that took `duration` together; ignores an empty batch.
+    pub(crate) fn record_batch(&mut self, ops: u32, duration: Duration) {
         if ops == 0 {
             return;
         }
@@ -132,23 +141,42 @@ impl Recorder {
         self.batch_time += duration;
     }
 
-    /// Adds what another recorder saw of the same thing, but for its rounds: recorders that are added were at work at the same time,
-    /// or for one round of this one.
-    pub fn add(&mut self, other: &Self) {
+    /// Adds the timings of another recorder of the same operation, without its rounds: the other recorder worked concurrently, or for one
+    /// round of this one.
+    pub(crate) fn add(&mut self, other: &Self) {
         self.singles.add(&other.singles).expect("all recorders have the same range");
         self.batches.add(&other.batches).expect("all recorders have the same range");
         self.batch_ops += other.batch_ops;
         self.batch_time += other.batch_time;
     }
 
-    /// Operations that were recorded, singly or in batches.
+    /// Returns the number of operations recorded singly or in batches.
     pub(crate) fn operations(&self) -> u64 {
         self.singles.len() + self.batch_ops
     }
 
-    /// What was recorded so far; all zero if nothing was.
-    #[must_use]
-    pub fn sample(&self) -> Sample {
+    /// Returns the duration that `share` of the single timings do not exceed, in nanoseconds.
+    pub(crate) fn quantile_ns(&self, share: f64) -> u64 {
+        self.singles.value_at_quantile(share)
+    }
+
+    /// Returns the longest single timing in nanoseconds.
+    pub(crate) fn max_ns(&self) -> u64 {
+        self.singles.max()
+    }
+
+    /// Returns the share of single timings above `bound`.
+    pub(crate) fn share_above(&self, bound: Duration) -> f64 {
+        1.0 - self.singles.percentile_below(nanos(bound)) / 100.0
+    }
+
+    /// Returns the number of single timings above `bound`.
+    pub(crate) fn count_above(&self, bound: Duration) -> u64 {
+        self.singles.len() - self.singles.count_between(0, nanos(bound))
+    }
+
+    /// Returns the statistics so far; all zero without timings.
+    pub(crate) fn sample(&self) -> Sample {
         if self.singles.is_empty() {
             return Sample::default();
         }
@@ -170,7 +198,7 @@ impl Recorder {
         (self.rounds.len() >= 2).then(|| a_to_a(&self.rounds))
     }
 
-    /// As many operations as fill `BATCH_TIME` at the median seen so far.
+    /// Returns the number of operations that fill `BATCH_TIME` at the median so far.
     fn batch_len(&self) -> u32 {
         let p50 = u128::from(self.singles.value_at_quantile(0.5).max(1));
         let ops = (BATCH_TIME.as_nanos() / p50).clamp(1, u128::from(MAX_BATCH_OPS));
@@ -178,7 +206,7 @@ impl Recorder {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; not a number of nothing.
+/// Returns the median; NaN without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -188,14 +216,14 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// A/A: the median of the even of these rounds by that of the odd ones. Both halves measured the same thing, so that it is 1 but for
-/// noise. Not a number with less than two rounds.
+/// Returns the A/A of rounds: the median of the even ones divided by that of the odd ones. Both halves measure the same operation, so it
+/// is 1 except for noise. NaN with less than two rounds.
 pub(crate) fn a_to_a(rounds: &[f64]) -> f64 {
     let half = |first: usize| median(rounds.iter().copied().skip(first).step_by(2).collect());
     half(0) / half(1)
 }
 
-/// A count as a floating-point number; exact below 2^53, which is three months in nanoseconds.
+/// Returns a count as a floating-point number; exact below 2^53, which is three months in nanoseconds.
 #[expect(clippy::cast_precision_loss, reason = "statistics need 3 digits, this keeps 15")]
 pub(crate) fn approximate(count: u64) -> f64 {
     count as f64
@@ -208,22 +236,20 @@ fn saturating_u64(value: u128) -> u64 {
 /// Values below 2,048 are exact, larger ones to one in a thousand.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// A minute; longer operations are recorded as this.
+/// Longest recorded duration, a minute.
 const HIGHEST_NS: u64 = 60_000_000_000;
 
-/// Enough to fill caches and to have the partner's thread running before the first timing.
+/// Enough to fill caches and to start the partner's thread before the first timing.
 const WARM_UP_OPS: u32 = 32;
 
-/// Long against the clock's grain, short against a scheduler's time slice, so that most batches are undisturbed.
+/// Long compared with the clock's grain, short compared with a scheduler's time slice, so that most batches are undisturbed.
 const BATCH_TIME: Duration = Duration::from_micros(100);
 
-/// Bounds a batch of operations that are shorter than the clock's grain.
+/// Largest batch, for operations that are shorter than the clock's grain.
 const MAX_BATCH_OPS: u32 = 10_000;
 
 #[cfg(test)]
 mod tests {
-    use core::convert::Infallible;
-
     use super::*;
 
     #[test]
@@ -267,6 +293,16 @@ mod tests {
     }
 
     #[test]
+    fn a_share_counts_longer_timings() {
+        let mut recorder = Recorder::new();
+        for ns in [10, 20, 2_000_000, 3_000_000] {
+            recorder.record_single(Duration::from_nanos(ns));
+        }
+        assert!((recorder.share_above(Duration::from_millis(1)) - 0.5).abs() < 1e-9);
+        assert_eq!(recorder.count_above(Duration::from_millis(1)), 2);
+    }
+
+    #[test]
     fn values_beyond_the_range_are_kept_at_its_end() {
         let mut recorder = Recorder::new();
         recorder.record_single(Duration::from_secs(3_600));
@@ -276,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_all_zero() {
+    fn an_empty_recorder_is_all_zero() {
         assert_eq!(Recorder::new().sample(), Sample::default());
     }
 
@@ -284,27 +320,24 @@ mod tests {
     fn a_round_times_singles_and_batches_and_counts_every_operation() {
         let mut recorder = Recorder::new();
         let mut ops = 0_u64;
-        let Ok(()) = recorder.round(Duration::from_millis(4), || {
-            ops += 1;
-            Ok::<(), Infallible>(())
-        });
+        recorder.repeat(Duration::from_millis(4), || ops += 1);
         assert!(recorder.sample().count > 0);
         assert_eq!(recorder.sample().count + recorder.batch_ops + u64::from(WARM_UP_OPS), ops);
     }
 
     #[test]
-    fn rounds_are_held_against_each_other() {
+    fn even_and_odd_rounds_are_compared() {
         let mut recorder = Recorder::new();
         assert_eq!(recorder.sample().aa, None);
         recorder.record_single(Duration::from_nanos(5));
         recorder.rounds = vec![100.0, 200.0, 110.0];
         assert_eq!(recorder.sample().aa, Some(105.0 / 200.0));
-        let Ok(()) = recorder.round(Duration::from_millis(2), || Ok::<(), Infallible>(()));
+        recorder.repeat(Duration::from_millis(2), || ());
         assert_eq!(recorder.rounds.len(), 4);
     }
 
     #[test]
-    fn what_several_saw_at_once_is_one_round() {
+    fn concurrent_recorders_form_one_round() {
         let of = |ns| {
             let mut recorder = Recorder::new();
             recorder.as_round(|recorder| recorder.record_single(Duration::from_nanos(ns)));

@@ -1,14 +1,23 @@
-//! Many independent pieces of work on all processors: simulated runs, one per setting and seed.
+//! Concurrent work: a thread per item, or many independent items on all CPUs, such as simulated runs.
 
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::progress::Progress;
 
-/// Works on all `items`, on as many threads as there are processors for us; results come in the order of the items.
-///
-/// # Panics
-/// If `work` does.
+/// Runs `work` for each item in a separate thread. Returns the results in the order of the items.
+pub(crate) fn each<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("work does not panic")).collect()
+    })
+}
+
+/// Runs `work` for all `items`, on as many threads as there are CPUs for this process. Returns the results in the order of the items.
 pub(crate) fn all<T: Sync, R: Send>(
     items: &[T],
     progress: &mut Progress,
@@ -22,7 +31,7 @@ pub(crate) fn all<T: Sync, R: Send>(
         for _ in 0..threads {
             let (sender, next, work) = (sender.clone(), &next, &work);
             scope.spawn(move || {
-                // The range is whole whatever happened to another thread.
+                // The range is consistent even after a panic of another thread.
                 while let Some(index) = next.lock().unwrap_or_else(PoisonError::into_inner).next() {
                     if sender.send((index, work(&items[index]))).is_err() {
                         return;

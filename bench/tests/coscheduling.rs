@@ -1,28 +1,19 @@
 //! The simulated experiments of the coscheduling paper, from outside: rows, claims, figures.
 
+mod program;
+
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
+use program::json;
 use serde_json::Value;
-
-/// Runs the program; the one JSON value on stdout.
-fn json(args: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_pronto-bench"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program that cargo built can be started");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is one JSON value and nothing else")
-}
 
 fn ids(object: &Value) -> Vec<&str> {
     let claims = object["claims"].as_array().into_iter().flatten();
     claims.filter_map(|claim| claim["id"].as_str()).collect()
 }
 
-/// A folder for figures that is not there yet.
+/// Returns the path of a folder for figures, which does not exist.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     match fs::remove_dir_all(&folder) {
@@ -33,7 +24,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn benchmarks_beside_local_tasks_have_the_rows_of_the_figure_and_the_figure() {
+fn benchmarks_with_local_tasks_have_rows_and_figures() {
     let plots = folder("cosched");
     let object = json(&[
         "cosched-sim",
@@ -54,10 +45,10 @@ fn benchmarks_beside_local_tasks_have_the_rows_of_the_figure_and_the_figure() {
         for column in ["policy", "p", "wait", "local_tasks", "app", "seconds"] {
             assert!(row.as_object().unwrap().contains_key(column), "{column} of {row}");
         }
-        assert!(row["seconds"].as_f64().unwrap() > 50.0, "four tasks share each processor: {row}");
+        assert!(row["seconds"].as_f64().unwrap() > 50.0, "four tasks share each CPU: {row}");
     }
     assert_eq!((&rows[0]["policy"], &rows[0]["to_linux"]), (&"linux".into(), &1.0.into()));
-    assert_eq!(ids(&object), ["S5", "S11", "S19", "S20"], "what these rows can say");
+    assert_eq!(ids(&object), ["S5", "S11", "S19", "S20"], "the claims about these rows");
     let figure = fs::read_to_string(plots.join("cosched-fig2.svg")).expect("the figure was written");
     for text in ["MG, class A", "PRED, P near 1", "local tasks per node", "execution time (s)"] {
         assert!(figure.contains(text), "{text}");

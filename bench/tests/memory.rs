@@ -1,23 +1,17 @@
-//! The experiments about memory, in a small form: what they report, and that its bars hold there.
+//! The experiments about memory in a short form: their reports, and their bars.
 
-use std::process::{Command, Stdio};
+mod program;
 
 use serde_json::Value;
 
 fn rows(args: &[&str]) -> (Value, Vec<Value>) {
-    let output = Command::new(env!("CARGO_BIN_EXE_pronto-bench"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program that cargo built can be started");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    let object = program::json(args);
     let rows = object["rows"].as_array().cloned().unwrap_or_default();
     (object, rows)
 }
 
-/// A session takes 32 KiB where there are 1,000 of them (docs/measuring.md). Among 50 it is up to twice as much, with threads that
-/// make links, and what a build without optimisation adds.
+/// A session takes 32 KiB among 1,000 (docs/measuring.md). Among 50, it takes up to twice as much, with the threads that make links,
+/// and more in a build without optimisation.
 #[test]
 fn fifty_sessions_take_no_more_than_they_did() {
     let (object, rows) = rows(&["sessions", "--quick", "--sessions", "50", "--json"]);

@@ -5,13 +5,13 @@ use pronto::WaitPolicy;
 use pronto_bench::echo::{Provider, Server, Wait, call_32};
 use pronto_bench::placement::Placement;
 
-/// Left out on a machine with one CPU.
+/// Measures a whole call. Skipped on a machine with one CPU.
 ///
 /// # Errors
 /// If the echo service does not start.
 pub(crate) fn benches(criterion: &mut Criterion, placement: Placement) -> anyhow::Result<()> {
     let Some(cpus) = placement.pair() else {
-        eprintln!("call/shm-32 left out: two CPUs are needed and one is allowed");
+        eprintln!("call/shm-32 skipped: needs two CPUs, but this process may use only one");
         return Ok(());
     };
     let wait = Wait(WaitPolicy::Spin);

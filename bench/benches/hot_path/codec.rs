@@ -6,7 +6,7 @@ use criterion::{Criterion, Throughput};
 use pronto::Message;
 use pronto::rpc::codec::{decode_message, encode_message};
 
-/// As a futex request has them: small numbers and a choice.
+/// Fields like those of a futex request: small numbers and a flag.
 #[derive(Message, Clone, Debug, PartialEq)]
 #[message(name = "bench.small")]
 pub(crate) struct Small {
@@ -38,6 +38,6 @@ fn both_ways<M: Message + PartialEq + core::fmt::Debug>(criterion: &mut Criterio
     group.bench_function(format!("decode/{name}"), |bencher| {
         bencher.iter(|| decode_message::<M>(black_box(&buffer)).expect("it was encoded"));
     });
-    assert_eq!(decode_message::<M>(&buffer).as_ref(), Ok(message), "what was measured is the codec");
+    assert_eq!(decode_message::<M>(&buffer).as_ref(), Ok(message), "the codec is measured");
     group.finish();
 }

@@ -1,14 +1,13 @@
 //! `cargo bench`: the parts of a call one by one, from a ring's line up to a whole call between two processes; then the
 //! quick table of `pronto-bench latency`.
 //!
-//! One program for both, so that the table stands last. It is left out if the parts were chosen by arguments.
+//! One program prints both, so that the table is last. The table is omitted if arguments select parts.
 
 mod call;
 mod codec;
 mod dispatch;
 mod poll;
 mod ring;
-mod still;
 
 use core::time::Duration;
 use std::ffi::OsString;
@@ -34,10 +33,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// All parts, in a thread that keeps to the CPU where callers are measured.
+/// Measures all parts, in a thread pinned to the callers' CPU.
 fn measure() -> anyhow::Result<()> {
     let placement = Placement::choose()?;
-    // Before the thread is pinned: what is learned here is to hold for two CPUs.
+    // Measured before the thread is pinned, because the result has to hold for two CPUs.
     let _learned = pronto_node::wake_up_cost();
     alone(placement.caller(), || {
         let mut criterion = Criterion::default()
@@ -56,7 +55,7 @@ fn measure() -> anyhow::Result<()> {
     })
 }
 
-/// `cargo bench` alone passes `--bench`, `cargo test` does not; anything further asks for something else than the whole.
+/// Returns whether the table is printed: `cargo bench` passes `--bench`, `cargo test` does not, and further arguments select parts.
 fn wants_table(arguments: &[OsString]) -> bool {
     let quick = |argument: &OsString| argument == "--bench" || argument == "--quick";
     arguments.iter().any(|argument| argument == "--bench") && arguments.iter().all(quick)
@@ -67,7 +66,7 @@ fn print_table() -> anyhow::Result<()> {
     cli::run(["pronto-bench", "latency", "--quick"].map(OsString::from))
 }
 
-/// Small, because what is measured takes nanoseconds: the whole is to end within a minute and a half.
+/// Small, because the parts take nanoseconds: all measurements take a minute and a half.
 const SAMPLES: usize = 20;
 const WARM_UP: Duration = Duration::from_millis(300);
 const MEASUREMENT: Duration = Duration::from_secs(1);

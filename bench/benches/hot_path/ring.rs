@@ -27,5 +27,5 @@ pub(crate) fn benches(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// As deep as a connection's rings.
+/// Depth of a connection's rings.
 const DEPTH: usize = 64;

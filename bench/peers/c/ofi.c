@@ -49,7 +49,7 @@ static void transmit(const unsigned char *bytes)
 	memcpy(out[slot], bytes, PAYLOAD);
 	ssize_t result;
 	while ((result = fi_send(ep, out[slot], PAYLOAD, NULL, peer, &sends[slot])) == -FI_EAGAIN)
-		/* Drives the provider; what it finds is left for the next look. */
+		/* Drives the provider; its completions are left for the next poll. */
 		fi_cq_read(cq, NULL, 0);
 	need(result, "fi_send");
 }
@@ -62,7 +62,7 @@ static void progress(void)
 		return;
 	if (found < 0)
 		need(found, "fi_cq_read");
-	/* Sends first: an answer wants a slot. */
+	/* Sends first, because a reply needs a slot. */
 	for (ssize_t i = 0; i < found; i++) {
 		struct fi_context *context = entries[i].op_context;
 		if (context >= sends && context < sends + WINDOW)
@@ -132,7 +132,7 @@ static void connect_over(int socket, const char *provider)
 		receive(slot);
 		free_sends[free_count++] = slot;
 	}
-	/* Both are ready before either sends. */
+	/* Both sides are ready before either sends. */
 	move(socket, name, 1, 1);
 	move(socket, theirs, 1, 0);
 }

@@ -64,7 +64,7 @@ static void receive(unsigned char *buffer, int size, uint64_t steps, int beside,
 	MPI_Request request;
 	double since = now_us();
 	if (!beside) {
-		/* So that a message alone finds the caches as cold as Pronto's do. */
+		/* So that a message alone finds the caches as cold as in Pronto's repetitions. */
 		compute(steps);
 		figures[3] = now_us() - since;
 	}
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
 		int size = atoi(argv[arg]);
 		unsigned char *buffer = malloc(size);
 		memset(buffer, 0, size);
-		/* The first one readies memory at both sides. */
+		/* The first message prepares memory on both sides. */
 		for (int i = -1; i < times * 2; i++) {
 			int beside = i >= 0 && i % 2 == 1;
 			mark = mark == 255 ? 1 : mark + 1;

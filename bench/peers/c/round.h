@@ -1,7 +1,7 @@
 /*
- * One round: calls one by one, calls with several open, and, if the library has them, one-way messages; printed for
- * `pronto-bench peers`, in the form that bench/peers/src/main.rs describes. The instrument is that of Pronto's own experiments: a
- * short warm-up, calls timed singly, then batches of about 100 us between two readings of the clock.
+ * One round: single calls, calls with several open, and, if the library has them, one-way messages; printed for `pronto-bench peers`
+ * in the format that bench/peers/src/main.rs describes. The instrument is that of Pronto's experiments: a short warm-up, calls timed
+ * singly, then batches of about 100 us between two clock readings.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -12,13 +12,13 @@
 #include <time.h>
 
 enum {
-	WINDOW = 32,      /* requests that are open at once under load */
-	PAYLOAD = 32,     /* bytes sent, and bytes that come back */
-	BYTE = 7,         /* each of them */
+	WINDOW = 32,      /* open requests under load */
+	PAYLOAD = 32,     /* length of requests and replies, bytes */
+	BYTE = 7,         /* value of each byte */
 	WARM_UP = 32,
 	BATCH_NS = 100000,
-	AT_A_TIME = 2000, /* calls of a load between two looks at the clock */
-	LONGEST = 1 << 20 /* ns; a longer call counts as this */
+	AT_A_TIME = 2000, /* calls of a load between two clock readings */
+	LONGEST = 1 << 20 /* longest recorded call, ns */
 };
 
 static void fail(const char *what)
@@ -50,7 +50,7 @@ static void check(const unsigned char *bytes)
 			fail("an echo differs from what was sent, which");
 }
 
-/* `call` makes one call; `load` makes so many, with WINDOW of them open; `stream` (or NULL) sends so many one-way messages. */
+/* `call` makes one call; `load` makes a number of calls with WINDOW of them open; `stream` (or NULL) sends one-way messages. */
 static void round_of(int64_t budget_ms, void (*call)(void), void (*load)(int), void (*stream)(int))
 {
 	static uint32_t counts[LONGEST + 1];

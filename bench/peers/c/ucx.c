@@ -1,6 +1,6 @@
 /*
- * UCX by active messages, or by tagged ones that match receives posted ahead. `ucx am|tag ROUND_MS CALLER_CPU SERVER_CPU`; transports and
- * settings by UCX's own environment.
+ * UCX with active messages, or with tagged ones that match posted receives. `ucx am|tag ROUND_MS CALLER_CPU SERVER_CPU`; transports and
+ * settings come from UCX's environment variables.
  */
 #include "round.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum { CALL, ANSWER, NOTE, SEEN, KINDS }; /* ids, or tags, of messages */
-enum { UNSEEN = 8192, REPORT = 2048 }; /* one-way messages not reported yet, at most; how often they are */
+enum { UNSEEN = 8192, REPORT = 2048 }; /* most unreported one-way messages; messages between two reports */
 
 static ucp_worker_h worker;
 static ucp_ep_h peer;
@@ -70,7 +70,7 @@ static ucs_status_t on_am(void *kind, const void *header, size_t header_length, 
 	return UCS_OK;
 }
 
-/* A buffer that a tagged message is received into. */
+/* A receive buffer of a tagged message. */
 struct buffer {
 	unsigned kind;
 	unsigned char bytes[PAYLOAD];
@@ -106,7 +106,7 @@ static void post(struct buffer *buffer)
 			fail("posting a receive");
 		if (request)
 			return;
-		/* It was there already. */
+		/* The message had arrived already. */
 		take(buffer->kind, buffer->bytes, info.length);
 	}
 }

@@ -1,4 +1,4 @@
-//! tonic, gRPC over TCP: `default` as its examples do it, `best` in one thread. Both have `TCP_NODELAY`, tonic's default.
+//! tonic, gRPC over TCP: `default` as in its examples, `best` in one thread. Both have `TCP_NODELAY`, tonic's default.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,7 +16,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/peers.Echo.rs"));
 }
 
-/// Bytes, as protobuf has them.
+/// A message with a protobuf field of bytes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Payload {
     #[prost(bytes = "vec", tag = "1")]
@@ -32,7 +32,7 @@ impl generated::echo_server::Echo for EchoServer {
     }
 }
 
-/// Serves.
+/// Serves until the process ends.
 ///
 /// # Errors
 /// If it cannot listen.
@@ -46,12 +46,12 @@ pub fn serve(setting: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Calls for a round.
+/// Makes the calls of a round.
 ///
 /// # Errors
 /// If a call fails.
 pub fn call(setting: &str, address: &str, budget: Duration) -> anyhow::Result<()> {
-    let address: SocketAddr = address.parse().context("the server's address")?;
+    let address: SocketAddr = address.parse().context("invalid server address")?;
     runtime(setting)?.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).context("the server's address")?;
         let channel = endpoint.connect().await.context("connecting")?;

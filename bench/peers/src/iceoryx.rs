@@ -1,5 +1,5 @@
-//! iceoryx2, shared memory, both sides polling: `default` its request-response, `best` two publish-subscribe services as its own
-//! benchmark has them, which saves the bookkeeping of requests.
+//! iceoryx2, shared memory, both sides polling: `default` is its request-response, `best` is two publish-subscribe services as in its
+//! benchmark, which saves the bookkeeping of requests.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -15,10 +15,10 @@ use crate::{PAYLOAD, WINDOW, rounds, server};
 
 type Bytes = [u8; 32];
 
-/// Serves until the caller has gone.
+/// Serves until the caller has ended.
 ///
 /// # Errors
-/// If a service cannot be made, or fails.
+/// If a service cannot be created, or fails.
 pub fn serve(setting: &str) -> anyhow::Result<()> {
     set_log_level(LogLevel::Error);
     let name = format!("pronto-peers/{}", std::process::id());
@@ -50,7 +50,7 @@ pub fn serve(setting: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls for a round.
+/// Makes the calls of a round.
 ///
 /// # Errors
 /// If a call fails.
@@ -84,7 +84,7 @@ fn call_by_request(node: &Node<ipc::Service>, name: &str, budget: Duration) -> a
                 open.push_back(ask()?);
                 asked += 1;
             }
-            // One server answers in the order in which it was asked.
+            // A single server replies in the order of the requests.
             let Some(oldest) = open.front() else { continue };
             if let Some(answer) = oldest.receive()? {
                 check(&answer)?;

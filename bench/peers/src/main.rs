@@ -1,13 +1,13 @@
-//! The same calls over other projects' libraries, for `pronto-bench peers`: one round, one caller, one server process.
+//! Echo calls over other projects' libraries, for `pronto-bench peers`: one round, one caller, one server process.
 //!
 //! `pronto-peers PEER SETTING ROUND_MS CALLER_CPU SERVER_CPU` starts a server (this program again), calls it for a round, and prints
-//! what it saw, a line each (`bench/src/peers/` in Pronto reads them):
+//! its results as lines (`bench/src/peers/` in Pronto reads them):
 //!
 //! ```text
-//! version WORD WORD...     what was measured
-//! single NS COUNT          so many calls, timed one by one, took so long
-//! batch CALLS NS           so many calls in a row took so long together
-//! load CALLS NS            so many calls, with up to WINDOW of them open, took so long
+//! version WORD WORD...     version of the library
+//! single NS COUNT          COUNT calls, timed one by one, took NS each
+//! batch CALLS NS           CALLS calls in a row took NS together
+//! load CALLS NS            CALLS calls, with up to WINDOW of them open, took NS together
 //! ```
 
 #![forbid(unsafe_code)]
@@ -23,10 +23,10 @@ use std::env;
 
 use anyhow::{Context as _, bail};
 
-/// Requests that are open at once under load.
+/// Number of open requests under load.
 const WINDOW: usize = 32;
 
-/// What is sent, and comes back.
+/// Payload of requests and replies.
 const PAYLOAD: [u8; 32] = [7; 32];
 
 fn main() -> anyhow::Result<()> {
@@ -34,32 +34,32 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["serve", peer, setting, cpu] => {
-            server::pin(cpu.parse().context("a CPU's number")?)?;
+            server::pin(cpu.parse().context("invalid CPU number")?)?;
             server::end_with_parent();
             match peer {
                 "tarpc" => tarpc_echo::serve(setting),
                 "tonic" => grpc::serve(setting),
                 "iceoryx2" => iceoryx::serve(setting),
-                _ => bail!("no such peer: {peer}"),
+                _ => bail!("unknown peer: {peer}"),
             }
         }
         [peer, setting, round, caller, cpu] => {
-            let round = Duration::from_millis(round.parse().context("milliseconds")?);
-            server::pin(caller.parse().context("a CPU's number")?)?;
+            let round = Duration::from_millis(round.parse().context("invalid number of milliseconds")?);
+            server::pin(caller.parse().context("invalid CPU number")?)?;
             let server = server::Server::spawn([peer, setting, cpu])?;
             println!("version {peer} {}", version_of(peer));
             match peer {
                 "tarpc" => tarpc_echo::call(setting, &server.address, round),
                 "tonic" => grpc::call(setting, &server.address, round),
                 "iceoryx2" => iceoryx::call(setting, &server.address, round),
-                _ => bail!("no such peer: {peer}"),
+                _ => bail!("unknown peer: {peer}"),
             }
         }
         _ => bail!("usage: pronto-peers PEER SETTING ROUND_MS CALLER_CPU SERVER_CPU"),
     }
 }
 
-/// The version of a package, from the lock file that this program was built with.
+/// Returns the version of a package, from the lock file of this program's build.
 fn version_of(package: &str) -> &'static str {
     let lock = include_str!("../Cargo.lock");
     let entry = lock.split("[[package]]").find(|entry| entry.contains(&format!("\nname = \"{package}\"\n")));
@@ -67,7 +67,7 @@ fn version_of(package: &str) -> &'static str {
     version.and_then(|rest| rest.split('"').next()).unwrap_or("unknown")
 }
 
-/// A runtime for a setting: `default` is what `#[tokio::main]` makes, `best` runs everything in one thread.
+/// Returns the runtime of a setting: `default` is that of `#[tokio::main]`, `best` runs everything in one thread.
 fn runtime(setting: &str) -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = match setting {
         "default" => tokio::runtime::Builder::new_multi_thread(),

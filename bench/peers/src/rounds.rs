@@ -1,7 +1,7 @@
-//! One round: half of its time calls one by one, half of it with several open; printed for the experiment.
+//! One round: half of its time single calls, half of it calls with several open; printed for the experiment.
 //!
 //! The instrument is that of Pronto's experiments (`bench/src/sample.rs`): a short warm-up, calls timed singly, then batches of
-//! about 100 us between two readings of the clock.
+//! about 100 us between two clock readings.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ const WARM_UP: u32 = 32;
 const BATCH_NS: u128 = 100_000;
 const MOST_IN_A_BATCH: u128 = 10_000;
 
-/// Calls one by one, for `budget`.
+/// Makes single calls for `budget`.
 ///
 /// # Errors
-/// Those of `call`.
+/// Any error of `call`.
 pub async fn singly(
     budget: Duration,
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
@@ -52,10 +52,10 @@ pub async fn singly(
     Ok(())
 }
 
-/// Calls with several open, for `budget`; `calls` makes about so many as it is told, and says how many.
+/// Makes calls with several open for `budget`; `calls` makes about as many calls as its argument, and returns their number.
 ///
 /// # Errors
-/// Those of `calls`.
+/// Any error of `calls`.
 pub async fn load(
     budget: Duration,
     mut calls: impl AsyncFnMut(u64) -> anyhow::Result<u64>,
@@ -70,5 +70,5 @@ pub async fn load(
     Ok(())
 }
 
-/// So many that filling the window and draining it is no part of the time.
+/// Large enough that filling and draining the window are negligible.
 const AT_A_TIME: u64 = 2_000;

@@ -1,4 +1,4 @@
-//! The server's process: started, heard of, and ended by the caller's.
+//! The server's process, which the caller's process starts and ends.
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -10,18 +10,18 @@ use anyhow::Context as _;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Set when the caller has gone.
+/// Set when the caller has ended.
 pub static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// A server. It ends when this is dropped: its standard input is closed.
+/// A server. It ends when this is dropped, because its standard input is closed.
 pub struct Server {
     process: Child,
-    /// Where it listens, as it said.
+    /// Address of the server.
     pub address: String,
 }
 
 impl Server {
-    /// Starts one, and waits until it listens.
+    /// Starts a server, and waits until it listens.
     ///
     /// # Errors
     /// If it does not start.
@@ -44,25 +44,25 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
-        // It has nothing more to do; what becomes of it is of no interest.
+        // The server has no more work, so its exit status does not matter.
         let _ = self.process.wait();
     }
 }
 
-/// Says where the server listens.
+/// Reports the address of the server.
 ///
 /// # Errors
-/// If the caller is gone.
+/// If the caller has ended.
 pub fn say(address: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{address}").and_then(|()| stdout.flush()).context("writing to the caller")
 }
 
-/// Sets [`ENDS`] when the caller has gone; a server that sleeps ends on its own a moment later.
+/// Sets [`ENDS`] when the caller has ended; a sleeping server ends a moment later.
 pub fn end_with_parent() {
     thread::spawn(|| {
         let mut rest = Vec::new();
-        // End or error: either way nobody is there any more.
+        // End of input or an error: in both cases the caller has ended.
         let _ = io::stdin().read_to_end(&mut rest);
         ENDS.store(true, Ordering::Relaxed);
         thread::sleep(core::time::Duration::from_millis(50));
@@ -70,7 +70,7 @@ pub fn end_with_parent() {
     });
 }
 
-/// Keeps the calling thread, and those that it starts, on one CPU.
+/// Pins the calling thread, and the threads that it starts later, to one CPU.
 ///
 /// # Errors
 /// If the kernel refuses.

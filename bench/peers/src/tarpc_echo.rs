@@ -1,4 +1,4 @@
-//! tarpc over TCP: `default` as its examples do it, with the bincode codec; `best` in one thread and with `TCP_NODELAY`.
+//! tarpc over TCP: `default` as in its examples, with the bincode codec; `best` in one thread and with `TCP_NODELAY`.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -43,7 +43,7 @@ pub fn serve(setting: &str) -> anyhow::Result<()> {
     })
 }
 
-/// `default` gives each request a task, as the examples do; `best` lets the one task have them all.
+/// Handles requests: `default` spawns a task for each, as in the examples; `best` handles all of them in one task.
 async fn run(setting: &str, requests: impl Stream<Item = impl Future<Output = ()> + Send + 'static>) {
     if setting == "best" {
         requests.for_each_concurrent(None, |request| request).await;
@@ -52,7 +52,7 @@ async fn run(setting: &str, requests: impl Stream<Item = impl Future<Output = ()
     }
 }
 
-/// Calls for a round.
+/// Makes the calls of a round.
 ///
 /// # Errors
 /// If a call fails.

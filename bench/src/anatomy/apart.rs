@@ -1,7 +1,7 @@
-//! How much of its steps a call waits for: its steps between queue pairs that note when they were looked at and left.
+//! Shares of the steps that a call waits for, measured between queue pairs that note the times of polls and sends.
 //!
-//! A reading of the clock in the midst of a step makes it longer, so what is kept of these rounds are shares; what is shared out by
-//! them are the steps without a clock in them.
+//! A clock reading within a step makes it longer, so these rounds give only shares, which divide the times of steps without clock
+//! readings.
 
 use core::hint::black_box;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use pronto_core::session::{Event, Inbound, Sink};
 
 use super::stages::{Ask, Held, Stages};
 use super::watched::{Notes, Watched};
-use super::{Part, Parts, Way};
+use super::{CallPath, Part, Parts};
 use crate::clock;
 
 /// The two sides of a link.
 type Sides<Q> = (Pairs<Q>, Pairs<Q>);
 
-/// The same links with watched queue pairs.
+/// Returns a function that creates the links of `link` with watched queue pairs.
 pub(crate) fn watched<Q: QueuePair>(
     link: impl Fn([ConnectionLimits; 2]) -> anyhow::Result<Sides<Q>>,
 ) -> impl Fn([ConnectionLimits; 2]) -> anyhow::Result<Sides<Watched<Q>>> {
@@ -27,32 +27,30 @@ pub(crate) fn watched<Q: QueuePair>(
 }
 
 impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
-    /// One call on each link that its callee answers at once, then one that it answers later; of each step the pieces.
-    ///
-    /// # Errors
-    /// If a call fails.
+    /// Makes one call on each link that its callee replies to immediately, then one that it replies to later, and records the pieces of
+    /// each step.
     pub(crate) fn apart(&self, parts: &mut Parts) -> anyhow::Result<()> {
         for link in &self.links {
-            match self.way {
-                Way::FastOutcome => self.soon_apart(link, parts)?,
-                Way::Started => self.started_apart(link, parts)?,
+            match self.path {
+                CallPath::Fast => self.fast_apart(link, parts)?,
+                CallPath::Started => self.started_apart(link, parts)?,
             }
         }
         self.settle();
         for link in &self.links {
-            self.take_in_apart(link, parts)?;
+            self.receive_apart(link, parts)?;
         }
         self.settle();
         Ok(())
     }
 
-    fn soon_apart(&self, link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
+    fn fast_apart(&self, link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
         let payload = self.encoded(&link.caller)?;
         let (notes, call) = Notes::of(|| self.post(link, payload));
         let call = call?;
         request(&notes, parts)?;
         serve_apart(link, parts)?;
-        let (notes, found) = Notes::of(|| self.find_soon(link, call, |bytes| _ = black_box(bytes)));
+        let (notes, found) = Notes::of(|| self.find_fast(link, call, |bytes| _ = black_box(bytes)));
         found?;
         wait(&notes, parts)
     }
@@ -68,7 +66,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
         wait(&notes, parts)
     }
 
-    fn take_in_apart(&self, link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
+    fn receive_apart(&self, link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
         let call = self.post(link, self.encoded(&link.caller)?)?;
         let mut handed = Handed { callee: &link.callee, request: None, when: None };
         let (notes, ()) = Notes::of(|| {
@@ -80,18 +78,18 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
             }
         });
         let request = handed.request.context("a request is taken in")?;
-        let pieces = notes.pieces([notes.looked, handed.when]).context("a request is looked for")?;
+        let pieces = notes.pieces([notes.polled, handed.when]).context("a request is looked for")?;
         parts.pieces([Part::InBegins, Part::InHanded, Part::InEnds], pieces);
         let response = request.handled(&link.callee).context("a response")?;
         request.respond(response);
-        match self.way {
-            Way::FastOutcome => self.find_soon(link, call, |_| ()),
-            Way::Started => self.wait(link, call),
+        match self.path {
+            CallPath::Fast => self.find_fast(link, call, |_| ()),
+            CallPath::Started => self.wait(link, call),
         }
     }
 }
 
-/// Keeps a request, and when it came.
+/// Keeps a request, and the time of its arrival.
 struct Handed<'a, Q: QueuePair + 'static> {
     callee: &'a Callee<Q>,
     request: Option<Held<Q>>,
@@ -108,13 +106,13 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handed<'_, Q> {
 }
 
 fn request(notes: &Notes, parts: &mut Parts) -> anyhow::Result<()> {
-    let pieces = notes.pieces([notes.left]).context("a request leaves")?;
+    let pieces = notes.pieces([notes.sent]).context("a request leaves")?;
     parts.pieces([Part::RequestLeaves, Part::RequestEnds], pieces);
     Ok(())
 }
 
 fn wait(notes: &Notes, parts: &mut Parts) -> anyhow::Result<()> {
-    let pieces = notes.pieces([notes.looked]).context("an answer is looked for")?;
+    let pieces = notes.pieces([notes.polled]).context("an answer is looked for")?;
     parts.pieces([Part::WaitBegins, Part::WaitFinds], pieces);
     Ok(())
 }
@@ -122,7 +120,7 @@ fn wait(notes: &Notes, parts: &mut Parts) -> anyhow::Result<()> {
 fn serve_apart<Q: QueuePair + 'static>(link: &Ends<Watched<Q>>, parts: &mut Parts) -> anyhow::Result<()> {
     let (notes, served) = Notes::of(|| link.callee.serve(POLL_BATCH));
     anyhow::ensure!(served == 1, "each request is served once");
-    let pieces = notes.pieces([notes.looked, notes.left]).context("an answer leaves")?;
+    let pieces = notes.pieces([notes.polled, notes.sent]).context("an answer leaves")?;
     parts.pieces([Part::ServeBegins, Part::ServeAnswers, Part::ServeEnds], pieces);
     Ok(())
 }

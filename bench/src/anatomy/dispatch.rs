@@ -1,4 +1,4 @@
-//! The node's dispatch: from a message that passed the session to its handler, on a real node that nobody calls.
+//! The node's dispatch: from a message that passed the session to its handler, on a real node without callers.
 
 use core::hint::black_box;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use pronto::rpc::Host as _;
 use pronto::rpc::codec::encode_message;
 use pronto::rpc::handler::Incoming;
-use pronto::{Message as _, Nanos, Node, NodeId, Rdma, Route, ServiceId, WaitPolicy};
+use pronto::{Message as _, Nanos, Node, NodeId, Route, ServiceId, WaitPolicy};
 use pronto_core::fabric::{Arrived, QueuePair};
 use pronto_core::session::{Inbound, Limits, Response, Session, Sink as _, TokenSlot};
 use pronto_node::{AnyLease, AnyQueuePair, ServingSink};
@@ -19,7 +19,7 @@ use crate::echo::{self, Ask32, Home, Provider, Wait};
 
 type Lease = <AnyQueuePair as QueuePair>::Lease;
 
-/// A node that serves echoes, and a handler of the same without a node.
+/// A node that serves echoes, and its handler without a node.
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     node: Node,
@@ -32,11 +32,8 @@ pub(crate) struct Dispatch {
 
 impl Dispatch {
     /// Starts the node, which sleeps.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let home = Home { listen: Provider::Shm.address("-dispatch"), rdma: Rdma::Off };
+        let home = Home::here(Provider::Shm.address("-dispatch"));
         let node = echo::serve(&home, Wait(WaitPolicy::Block))?;
         let number = node.status().types.iter().position(|name| *name == Ask32::NAME);
         let number = TypeId(u16::try_from(number.context("it handles echoes")?)?);
@@ -48,10 +45,7 @@ impl Dispatch {
         Ok(Self { node, number, payload, route: Ask32::route(), host, session })
     }
 
-    /// Requests through the node's dispatch, and through the handler alone; and what a caller asks its node.
-    ///
-    /// # Errors
-    /// If the node has no room for a peer.
+    /// Measures requests through the node's dispatch and through the handler alone, and a caller's queries to its node.
     pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let peer = self.node.peer(NOBODY).context("a peer that is not there")?;
         let mut sink = ServingSink::new(peer.host(), peer.session());
@@ -108,5 +102,5 @@ impl Dispatch {
 /// A peer that never connects.
 const NOBODY: u16 = 9;
 
-/// Requests in one batch.
+/// Number of requests in one batch.
 const REPEATS: u32 = 32;

@@ -1,11 +1,10 @@
-//! A call taken apart: each step of it, or a run of steps, alone and many times over.
+//! A call taken apart: each step, or a sequence of steps, alone and repeated many times.
 //!
-//! No clock is read within a call. Several links have one message each on its way, so that every step takes the path that a
-//! single call takes, and one pair of clock readings stands around the same step of all of them. What is shared by two such
-//! measurements is subtracted.
+//! No clock is read within a call. Several links have one message each in flight, so that every step takes the path of a single call,
+//! and one pair of clock readings encloses the same step of all links. The common part of two such measurements is subtracted.
 //!
-//! The caller goes on after its request has left, and so does the callee after its reply: nobody waits for that. How much of a step it
-//! is say other rounds, with clocks in them (`apart`).
+//! The caller continues after its request has left, and the callee after its reply; the call does not wait for that work. Separate
+//! rounds with clock readings measure its share of each step (`apart`).
 
 mod apart;
 mod dispatch;
@@ -22,7 +21,7 @@ pub(crate) use raw::Raw;
 pub(crate) use stages::{Ask, Stages};
 #[cfg(test)]
 pub(crate) use steps::Path;
-pub(crate) use steps::{BESIDE, CALL, Outside, PATH, REST, STEPS, Step, Way, steps};
+pub(crate) use steps::{CALL, CallPath, OFF_PATH, Outside, PATH, REST, STEPS, Step, steps};
 
-/// Links with a call on each: enough for the clock, few enough for the first-level cache.
+/// Number of links with a call on each: enough for the clock, few enough for the first-level cache.
 pub(crate) const LINKS: usize = 8;

@@ -1,32 +1,32 @@
-//! What is measured: parts of a call, each with a recorder.
+//! The measured parts of a call, each with a recorder.
 
 use core::time::Duration;
 
 use crate::clock;
 use crate::sample::Recorder;
 
-/// A step of a call, or a run of them, as it can be carried out alone.
+/// A step of a call, or a sequence of steps, that can be carried out alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The caller's program, from the start of a call to the doorbell.
     Start,
-    /// What a call asks its node beside its session.
+    /// Queries of a call to its node, other than those to its session.
     Around,
-    /// A request into its payload.
+    /// Encoding of a request.
     Encode,
-    /// The peer's number for a type.
-    Knows,
+    /// Lookup of the peer's number for a type.
+    Type,
     /// The session, from an encoded payload to the doorbell.
     Session,
     /// The provider: one message posted, and the doorbell.
     Post,
-    /// The provider: one message polled, and given back.
+    /// The provider: one message polled, and its receive reposted.
     Poll,
-    /// A look at a session that finds nothing.
-    Look,
-    /// The callee's turn that takes a request in, and hands it to nobody.
-    TakeIn,
-    /// The callee's turn that takes a request in, runs its handler and posts the reply.
+    /// An empty poll of a session.
+    EmptyPoll,
+    /// The callee's turn that receives a request without running its handler.
+    Receive,
+    /// The callee's turn that receives a request, runs its handler and posts the reply.
     Serve,
     /// A handler with its codec.
     Handler,
@@ -34,71 +34,45 @@ pub(crate) enum Part {
     Dispatch,
     /// That handler alone.
     Handler32,
-    /// The session's wait for an answer that is there; of a call that looks for it at once, that look.
+    /// The session's wait for a reply that has arrived; on the fast path, the poll that finds it.
     Wait,
-    /// The same, and the reply out of its payload.
+    /// The wait, and the decoding of the reply.
     Finish,
-    /// Of [`Session`](Self::Session) or [`Start`](Self::Start): until the request has left.
+    /// Part of [`Session`](Self::Session) or [`Start`](Self::Start) until the request has left.
     RequestLeaves,
-    /// What comes after.
+    /// The rest of that step.
     RequestEnds,
-    /// Of [`Serve`](Self::Serve): until the first look.
+    /// Part of [`Serve`](Self::Serve) until the first poll.
     ServeBegins,
     /// Until the reply has left.
     ServeAnswers,
-    /// What comes after.
+    /// The rest of that step.
     ServeEnds,
-    /// Of [`TakeIn`](Self::TakeIn): until the first look.
+    /// Part of [`TakeIn`](Self::Receive) until the first poll.
     InBegins,
     /// Until the request is handed over.
     InHanded,
-    /// What comes after.
+    /// The rest of that step.
     InEnds,
-    /// Of [`Wait`](Self::Wait): until the first look.
+    /// Part of [`Wait`](Self::Wait) until the first poll.
     WaitBegins,
-    /// What comes after.
+    /// The rest of that step.
     WaitFinds,
 }
 
-/// Every part.
-const ALL: [Part; 25] = [
-    Part::Start,
-    Part::Around,
-    Part::Encode,
-    Part::Knows,
-    Part::Session,
-    Part::Post,
-    Part::Poll,
-    Part::Look,
-    Part::TakeIn,
-    Part::Serve,
-    Part::Handler,
-    Part::Dispatch,
-    Part::Handler32,
-    Part::Wait,
-    Part::Finish,
-    Part::RequestLeaves,
-    Part::RequestEnds,
-    Part::ServeBegins,
-    Part::ServeAnswers,
-    Part::ServeEnds,
-    Part::InBegins,
-    Part::InHanded,
-    Part::InEnds,
-    Part::WaitBegins,
-    Part::WaitFinds,
-];
+/// Number of parts.
+const COUNT: usize = Part::WaitFinds as usize + 1;
 
-/// What was seen of every part.
+/// Measurements of every part.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    seen: [Recorder; ALL.len()],
-    /// Two readings of the clock with nothing between them.
+    seen: [Recorder; COUNT],
+    /// Time between two consecutive clock readings.
     clock: Duration,
 }
 
 impl Parts {
-    /// Nothing seen yet; the clock's own time is taken here.
+    /// Measures the cost of the clock, and starts without other measurements.
     pub(crate) fn new() -> Self {
         let mut empty: Vec<Duration> = (0..CLOCK_READINGS)
             .map(|_| {
@@ -110,7 +84,7 @@ impl Parts {
         Self { seen: core::array::from_fn(|_| Recorder::new()), clock: empty[empty.len() / 2] }
     }
 
-    /// Does something `ops` times over between two readings of the clock.
+    /// Runs `work`, which carries out `ops` operations, between two clock readings.
     pub(crate) fn time<R>(&mut self, part: Part, ops: u32, work: impl FnOnce() -> R) -> R {
         let before = clock::now();
         let done = work();
@@ -124,31 +98,31 @@ impl Parts {
         recorder.record_batch(ops, time);
     }
 
-    /// The pieces of a step, nanoseconds, each with a reading of the clock in it.
+    /// Records the pieces of a step in nanoseconds, each with a clock reading in it.
     pub(crate) fn pieces<const N: usize>(&mut self, parts: [Part; N], ns: impl Iterator<Item = f64>) {
         for (part, ns) in parts.into_iter().zip(ns) {
             self.took(part, 1, Duration::from_secs_f64(ns / 1e9).saturating_sub(self.clock));
         }
     }
 
-    /// A step without a clock in it, by its pieces: what of it each takes, nanoseconds. Nothing if none was seen.
+    /// Divides the time of a step without clock readings among its pieces, in nanoseconds; 0 without measurements.
     pub(crate) fn split<const N: usize>(&self, whole: Part, pieces: [Part; N]) -> [f64; N] {
         let seen = pieces.map(|piece| self.ns(piece));
         let (all, whole) = (seen.iter().sum::<f64>(), self.ns(whole));
         seen.map(|ns| if all > 0.0 { whole * ns / all } else { 0.0 })
     }
 
-    /// The median over batches, nanoseconds.
+    /// Returns the median over batches in nanoseconds.
     pub(crate) fn ns(&self, part: Part) -> f64 {
         self.seen[part as usize].sample().batch_ns
     }
 
-    /// What the provider itself takes of a message, nanoseconds.
+    /// Returns the provider's own time for a message in nanoseconds.
     pub(crate) fn provider_ns(&self) -> f64 {
         self.ns(Part::Post) + self.ns(Part::Poll)
     }
 
-    /// What two readings of the clock take, nanoseconds.
+    /// Returns the time between two consecutive clock readings in nanoseconds.
     pub(crate) fn clock_ns(&self) -> f64 {
         self.clock.as_secs_f64() * 1e9
     }
@@ -162,28 +136,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_what_its_batches_took_each() {
+    fn a_part_is_the_median_of_its_batches() {
         let mut parts = Parts::new();
         for time in [90, 100, 5000] {
             parts.took(Part::Post, 10, Duration::from_nanos(time));
         }
         assert!((parts.ns(Part::Post) - 10.0).abs() < 0.1, "{}", parts.ns(Part::Post));
-        assert!(parts.ns(Part::Poll) == 0.0, "nothing was seen of it");
+        assert!(parts.ns(Part::Poll) == 0.0, "it was not measured");
     }
 
     #[test]
-    fn a_step_is_shared_out_by_what_its_pieces_took() {
+    fn a_step_is_divided_among_its_pieces() {
         let mut parts = Parts { clock: Duration::from_nanos(20), ..Parts::new() };
         let pieces = [Part::WaitBegins, Part::WaitFinds];
-        assert!(parts.split(Part::Wait, pieces).iter().all(|ns| *ns == 0.0), "nothing was seen of it");
+        assert!(parts.split(Part::Wait, pieces).iter().all(|ns| *ns == 0.0), "it was not measured");
         parts.took(Part::Wait, 10, Duration::from_nanos(800));
         parts.pieces(pieces, [50.0, 110.0].into_iter());
         let [begins, finds] = parts.split(Part::Wait, pieces);
         assert!((begins - 20.0).abs() < 0.5 && (finds - 60.0).abs() < 0.5, "{begins} {finds}");
-    }
-
-    #[test]
-    fn every_part_has_a_recorder_of_its_own() {
-        assert!(ALL.iter().enumerate().all(|(place, part)| *part as usize == place));
     }
 }

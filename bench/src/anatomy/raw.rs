@@ -13,7 +13,7 @@ use pronto_wire::{INLINE_PAYLOAD, InlinePayload, RawHeader};
 
 use super::{LINKS, Part, Parts};
 
-/// Two queue pairs with a message between them, so many times.
+/// [`LINKS`] pairs of queue pairs, with a message between each.
 #[derive(Debug)]
 pub(crate) struct Raw<Q> {
     pairs: Vec<(Q, Q)>,
@@ -23,10 +23,7 @@ pub(crate) struct Raw<Q> {
 }
 
 impl<Q: QueuePair> Raw<Q> {
-    /// For messages of `size` bytes in `class`.
-    ///
-    /// # Errors
-    /// If there is no link.
+    /// Creates links for messages of `size` bytes in `class`.
     pub(crate) fn new(
         class: Class,
         size: usize,
@@ -45,10 +42,7 @@ impl<Q: QueuePair> Raw<Q> {
         Ok(Self { pairs, size, inline: InlineMessage::default(), short: ShortMessage::default() })
     }
 
-    /// One message on each link, and one back: over TCP the second takes the first one's acknowledgement along, as a reply does.
-    ///
-    /// # Errors
-    /// If one is not posted, or does not come.
+    /// Sends one message on each link, and one back: over TCP, the second carries the first one's acknowledgement, as a reply does.
     pub(crate) fn round(&mut self, parts: &mut Parts) -> anyhow::Result<()> {
         let Self { pairs, size, inline, short } = self;
         parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(near, _)| post(near, *size)))?;
@@ -58,7 +52,7 @@ impl<Q: QueuePair> Raw<Q> {
             .time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(near, _)| poll(near, inline, short)))?;
         for side in pairs.iter_mut().flat_map(|(near, far)| [near, far]) {
             while side.poll_send().is_some() {}
-            // What the provider sees to between messages.
+            // Work of the provider between messages.
             let polled = side.poll(MessageSlot { inline, short })?;
             anyhow::ensure!(matches!(polled, PollOutcome::Nothing), "one message was posted");
         }
@@ -94,14 +88,14 @@ fn poll(
     anyhow::bail!("a message was posted and did not come")
 }
 
-/// The links as a count of operations.
+/// Number of links as a count of operations.
 const OPS: u32 = 8;
 const _: () = assert!(OPS as usize == LINKS);
 
-/// The one work request under way.
+/// Id of the only work request under way.
 const WORK: WrId = WrId { slot: 0, generation: 1 };
 
-/// Of send memory, bytes: what is made ready.
+/// Length of the prepared send memory in bytes.
 const CHUNK: usize = 4 << 20;
 
 /// More than one message in each direction.

@@ -1,4 +1,4 @@
-//! Everything above the provider: the two ends of real sessions, each driven by itself.
+//! The layers above the provider: the two ends of real sessions, each driven separately.
 
 use core::hint::black_box;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use pronto_core::session::{
 };
 use pronto_wire::{CallId, INLINE_PAYLOAD, InlinePayload};
 
-use super::{LINKS, Part, Parts, Way};
+use super::{CallPath, LINKS, Part, Parts};
 use crate::echo::{Ask32, Ask224, AskMany, Echo32, Echo224, EchoMany};
 
 /// A request of the echo service, of one size.
 pub(crate) trait Ask: Request + Clone {
-    /// With a payload of `size` bytes, encoded.
+    /// Returns a request whose payload has `size` bytes when encoded.
     fn of(size: usize) -> Self;
 
-    /// The handler, as the service has it.
+    /// Returns the handler of the service.
     fn route<Q: QueuePair + 'static>() -> Route<Still<Q>>;
 }
 
@@ -48,21 +48,18 @@ asks! {
     AskMany, EchoMany, size => vec![7; size - size_of::<u32>()];
 }
 
-/// Links, and what is asked over them.
+/// Links, and the request that is sent over them.
 #[derive(Debug)]
 pub(crate) struct Stages<Q: QueuePair + 'static, M> {
     pub(super) links: Vec<Ends<Q>>,
     pub(super) ask: M,
     spec: CallSpec,
     pub(super) still: Still<Q>,
-    pub(super) way: Way,
+    pub(super) path: CallPath,
 }
 
 impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
-    /// For requests of `size` bytes.
-    ///
-    /// # Errors
-    /// If there is no link.
+    /// Creates links for requests of `size` bytes.
     pub(crate) fn new(
         size: usize,
         link: impl Fn([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
@@ -72,42 +69,40 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let spec = CallSpec { key, class: M::CLASS, timeout: Nanos::NEVER };
-        let mut stages = Self { links, ask: M::of(size), spec, still: Still::alone(), way: Way::FastOutcome };
-        stages.try_way()?;
+        let mut stages = Self { links, ask: M::of(size), spec, still: Still::alone(), path: CallPath::Fast };
+        stages.try_path()?;
         Ok(stages)
     }
 
-    /// Which way these requests take.
-    pub(crate) const fn way(&self) -> Way {
-        self.way
+    /// Returns the path of these requests.
+    pub(crate) const fn path(&self) -> CallPath {
+        self.path
     }
 
-    /// Makes a call that is posted at once, and knows by that whether these requests can be.
-    fn try_way(&mut self) -> anyhow::Result<()> {
+    /// Tries a call on the fast path, to find out whether these requests take it.
+    fn try_path(&mut self) -> anyhow::Result<()> {
         let link = self.links.first().context("there are links")?;
         let call = match self.encoded(&link.caller)? {
-            Ready::Line(small) => self.post_soon(link, Gather::Inline(&small)),
-            Ready::Short(bytes, len) => self.post_soon(link, Gather::Short(&bytes[..len])),
-            Ready::Long(_) => None,
+            Encoded::Inline(small) => self.post_fast(link, Gather::Inline(&small)),
+            Encoded::Short(bytes, len) => self.post_fast(link, Gather::Short(&bytes[..len])),
+            Encoded::Long(_) => None,
         };
         let Some(call) = call else {
-            self.way = Way::Started;
+            self.path = CallPath::Started;
             return Ok(());
         };
         anyhow::ensure!(link.callee.serve(POLL_BATCH) == 1, "the request is served");
-        self.find_soon(link, call, |_| ())?;
+        self.find_fast(link, call, |_| ())?;
         self.settle();
         Ok(())
     }
 
-    /// One call on each link that its callee answers at once, then one that it answers later, then what needs no link.
-    ///
-    /// # Errors
-    /// If a call fails.
+    /// Makes one call on each link that its callee replies to immediately, then one that it replies to later. Then measures the parts
+    /// that need no link.
     pub(crate) fn round(&self, parts: &mut Parts) -> anyhow::Result<()> {
-        match self.way {
-            Way::FastOutcome => self.by_looks(parts)?,
-            Way::Started => self.by_program(parts)?,
+        match self.path {
+            CallPath::Fast => self.by_fast_path(parts)?,
+            CallPath::Started => self.by_program(parts)?,
         }
         self.by_session(parts)?;
         self.alone(parts)
@@ -130,8 +125,8 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         Ok(())
     }
 
-    /// As a call does that is looked for at once, but for that its posting and its look stand apart: between them the callee answers.
-    fn by_looks(&self, parts: &mut Parts) -> anyhow::Result<()> {
+    /// Makes calls on the fast path, but with posting and polling separated: the callee replies between them.
+    fn by_fast_path(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let calls = self.send(parts)?;
         let served = parts.time(Part::Serve, OPS, || {
             self.links.iter().map(|link| link.callee.serve(POLL_BATCH)).sum::<u32>()
@@ -139,16 +134,16 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         anyhow::ensure!(served == OPS, "each request is served once");
         parts.time(Part::Wait, OPS, || {
             let mut links = self.links.iter().zip(&calls);
-            links.try_for_each(|(link, call)| self.find_soon(link, *call, |bytes| _ = black_box(bytes)))
+            links.try_for_each(|(link, call)| self.find_fast(link, *call, |bytes| _ = black_box(bytes)))
         })?;
         self.settle();
         Ok(())
     }
 
-    /// A request on each link, from its payload to the doorbell.
+    /// Sends a request on each link, from its payload to the doorbell.
     fn send(&self, parts: &mut Parts) -> anyhow::Result<Vec<CallId>> {
         let payloads = self.links.iter().map(|link| self.encoded(&link.caller));
-        let payloads: Vec<Ready> = payloads.collect::<anyhow::Result<_>>()?;
+        let payloads: Vec<Encoded> = payloads.collect::<anyhow::Result<_>>()?;
         let mut calls = Vec::with_capacity(LINKS);
         parts.time(Part::Session, OPS, || {
             self.links
@@ -159,19 +154,19 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         Ok(calls)
     }
 
-    /// A request from its payload to the doorbell.
-    pub(super) fn post(&self, link: &Ends<Q>, payload: Ready) -> anyhow::Result<CallId> {
+    /// Sends a request, from its payload to the doorbell.
+    pub(super) fn post(&self, link: &Ends<Q>, payload: Encoded) -> anyhow::Result<CallId> {
         match payload {
-            Ready::Line(small) => self.post_soon(link, Gather::Inline(&small)).context("a small call"),
-            Ready::Short(bytes, len) => {
-                self.post_soon(link, Gather::Short(&bytes[..len])).context("a short call")
+            Encoded::Inline(small) => self.post_fast(link, Gather::Inline(&small)).context("a small call"),
+            Encoded::Short(bytes, len) => {
+                self.post_fast(link, Gather::Short(&bytes[..len])).context("a short call")
             }
-            Ready::Long(payload) => link.caller.call(&self.spec, payload, &self.still).context("a call"),
+            Encoded::Long(payload) => link.caller.call(&self.spec, payload, &self.still).context("a call"),
         }
     }
 
-    /// Posts as a call does that looks for its answer at once. Nobody polls for this one: it stays open.
-    fn post_soon(&self, link: &Ends<Q>, payload: Gather<'_>) -> Option<CallId> {
+    /// Posts a call as the fast path does, without polling for its reply, so that it stays open.
+    fn post_fast(&self, link: &Ends<Q>, payload: Gather<'_>) -> Option<CallId> {
         let (mut inline, mut end) = (InlineMessage::default(), None);
         let slots = ReplySlots { inline: &mut inline, short: |_: &[u8]| (), end: &mut end };
         let asked = WaitPolicy::Block.into();
@@ -179,8 +174,8 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         if let FastOutcome::Open(call) = outcome { Some(call) } else { None }
     }
 
-    /// Finds an answer that is there, as that call does, and shows its bytes.
-    pub(super) fn find_soon(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
+    /// Finds a reply that has arrived, as the fast path does, and passes its bytes to `show`.
+    pub(super) fn find_fast(&self, link: &Ends<Q>, call: CallId, show: impl Fn(&[u8])) -> anyhow::Result<()> {
         let (mut inline, mut end) = (InlineMessage::default(), None);
         let slots = ReplySlots { inline: &mut inline, short: &show, end: &mut end };
         let asked = WaitPolicy::Spin.into();
@@ -188,9 +183,9 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         match (found, end) {
             (Some(FastOutcome::Inline), _) => show(inline.payload.as_slice()),
             (Some(FastOutcome::Short), _) => {}
-            // Something else was due first, and a turn of the engine took both in.
+            // Other messages arrived first, and a turn of the engine received all of them.
             (Some(FastOutcome::Ended(_)), Some(End::Reply(reply))) => with_bytes(&reply, &show)?,
-            (found, _) => anyhow::bail!("an answer that is there is found at once, and not: {found:?}"),
+            (found, _) => anyhow::bail!("a reply that has arrived was not found: {found:?}"),
         }
         Ok(())
     }
@@ -198,7 +193,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
     fn by_session(&self, parts: &mut Parts) -> anyhow::Result<()> {
         let calls = self.send(parts)?;
         let mut kept = Vec::with_capacity(LINKS);
-        parts.time(Part::TakeIn, OPS, || {
+        parts.time(Part::Receive, OPS, || {
             for (index, link) in self.links.iter().enumerate() {
                 let mut sink = Keep { callee: &link.callee, kept: &mut kept };
                 for _ in 0..POLL_BATCH {
@@ -210,38 +205,38 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
             }
         });
         anyhow::ensure!(kept.len() == LINKS, "each request is taken in once");
-        let mut answers = Vec::with_capacity(LINKS);
+        let mut replies = Vec::with_capacity(LINKS);
         parts.time(Part::Handler, OPS, || {
             for (Ends { callee, .. }, request) in self.links.iter().zip(&kept) {
-                answers.extend(request.handled(callee));
+                replies.extend(request.handled(callee));
             }
         });
-        for (request, response) in kept.into_iter().zip(answers) {
+        for (request, response) in kept.into_iter().zip(replies) {
             request.respond(response);
         }
-        self.take_answers(&calls, parts)?;
+        self.take_replies(&calls, parts)?;
         self.settle();
         Ok(())
     }
 
-    /// Waits for an answer that is there, and leaves it as it lies.
+    /// Waits for a reply that has arrived, without decoding it.
     pub(super) fn wait(&self, link: &Ends<Q>, call: CallId) -> anyhow::Result<()> {
         match link.caller.wait(call, Nanos::NEVER, WaitPolicy::Spin, &mut Nobody, &self.still) {
             WaitOutcome::Ended(End::Reply(reply)) => {
                 drop(black_box(reply));
                 Ok(())
             }
-            _ => anyhow::bail!("a call that was answered ended otherwise"),
+            _ => anyhow::bail!("a call with a reply ended differently"),
         }
     }
 
-    /// The answers of calls, which are there: decoded, if they are looked for at once; else as they lie.
-    fn take_answers(&self, calls: &[CallId], parts: &mut Parts) -> anyhow::Result<()> {
+    /// Takes the replies of calls, which have arrived: decoded on the fast path, otherwise without decoding.
+    fn take_replies(&self, calls: &[CallId], parts: &mut Parts) -> anyhow::Result<()> {
         let mut answered = self.links.iter().zip(calls);
-        if self.way == Way::FastOutcome {
+        if self.path == CallPath::Fast {
             let decode = |bytes: &[u8]| drop(black_box(decode_message::<M::Reply>(bytes)));
             return parts.time(Part::Finish, OPS, || {
-                answered.try_for_each(|(link, call)| self.find_soon(link, *call, decode))
+                answered.try_for_each(|(link, call)| self.find_fast(link, *call, decode))
             });
         }
         parts.time(Part::Wait, OPS, || answered.try_for_each(|(link, call)| self.wait(link, *call)))
@@ -252,17 +247,16 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         parts.time(Part::Encode, REPEATS, || {
             (0..REPEATS).try_for_each(|_| self.encoded(caller).map(|payload| drop(black_box(payload))))
         })?;
-        parts.time(Part::Knows, REPEATS, || {
+        parts.time(Part::Type, REPEATS, || {
             (0..REPEATS).for_each(|_| _ = black_box(caller.knows(black_box(&self.spec.key))));
         });
-        let looks = LOOKS_AT_ONCE;
-        parts.time(Part::Look, looks, || {
-            caller.turn(looks, || false, &mut Nobody, &self.still);
+        parts.time(Part::EmptyPoll, POLLS, || {
+            caller.turn(POLLS, || false, &mut Nobody, &self.still);
         });
         Ok(())
     }
 
-    /// What comes after a call: completions taken in, credits given back.
+    /// Does the work after a call: processes completions, and returns credits.
     pub(super) fn settle(&self) {
         for Ends { caller, callee } in &self.links {
             caller.turn(1, || false, &mut Nobody, &self.still);
@@ -271,39 +265,39 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         }
     }
 
-    /// The request as a payload, made as the typed layer makes it.
-    pub(super) fn encoded(&self, session: &Session<Q>) -> anyhow::Result<Ready> {
+    /// Returns the request as a payload, encoded as in the typed layer.
+    pub(super) fn encoded(&self, session: &Session<Q>) -> anyhow::Result<Encoded> {
         let ask = black_box(&self.ask);
         let len = ask.encoded_len();
         if len <= INLINE_PAYLOAD {
             let mut bytes = [0; INLINE_PAYLOAD];
             let len = encode_message(ask, &mut bytes)?;
-            return Ok(Ready::Line(InlinePayload::first(bytes, u8::try_from(len)?)));
+            return Ok(Encoded::Inline(InlinePayload::first(bytes, u8::try_from(len)?)));
         }
-        if len <= SHORT_PAYLOAD && self.way == Way::FastOutcome {
+        if len <= SHORT_PAYLOAD && self.path == CallPath::Fast {
             let mut bytes = [0; SHORT_PAYLOAD];
             let len = encode_message(ask, &mut bytes)?;
-            return Ok(Ready::Short(bytes, len));
+            return Ok(Encoded::Short(bytes, len));
         }
         let mut loan = session.loan(M::CLASS, len, 0)?;
         let written = encode_message(ask, loan.as_mut_slice())?;
         loan.shrink(written);
-        Ok(Ready::Long(OutgoingPayload::Frame(loan.finish())))
+        Ok(Encoded::Long(OutgoingPayload::Frame(loan.finish())))
     }
 }
 
 /// An encoded request.
 #[derive(Debug)]
-pub(super) enum Ready {
-    /// Fits its line.
-    Line(InlinePayload),
-    /// Is copied beside it: so many of these bytes.
+pub(super) enum Encoded {
+    /// An inline message.
+    Inline(InlinePayload),
+    /// A short message: bytes, and their number.
     Short([u8; SHORT_PAYLOAD], usize),
-    /// Lies in send memory.
+    /// A message in send memory.
     Long(OutgoingPayload),
 }
 
-/// A request that was taken in, and is answered later.
+/// A received request that is replied to later.
 #[derive(Debug)]
 pub(super) struct Held<Q: QueuePair + 'static> {
     token: DetachedToken<Origin<Still<Q>>>,
@@ -347,12 +341,12 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Keep<'_, Q> {
     fn event(&mut self, _: Event) {}
 }
 
-/// The links as a count of operations.
+/// Number of links as a count of operations.
 const OPS: u32 = 8;
 const _: () = assert!(OPS as usize == LINKS);
 
-/// Of what needs no link, in one batch.
+/// Number of repetitions of parts without a link in one batch.
 const REPEATS: u32 = 32;
 
-/// Looks in one batch.
-const LOOKS_AT_ONCE: u32 = 64;
+/// Number of polls in one batch.
+const POLLS: u32 = 64;

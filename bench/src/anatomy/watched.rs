@@ -1,7 +1,7 @@
-//! A queue pair that notes when it was looked at first and when a message left it: where the steps of a call that its other end waits for
-//! are told apart from those that it does not wait for.
+//! A queue pair that notes the times of its first poll and of its first send. They separate the steps on the critical path of a call
+//! from the others.
 //!
-//! The notes are the calling thread's, so that sessions, which own their queue pairs, need not give them back.
+//! The notes are thread-local, so that sessions, which own their queue pairs, do not have to return them.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -16,33 +16,33 @@ use pronto_core::fabric::{
 use crate::clock;
 
 thread_local! {
-    static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
-    static LEFT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static FIRST_POLL: Cell<Option<Instant>> = const { Cell::new(None) };
+    static FIRST_SEND: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// What was noted between two moments.
+/// Notes between two moments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notes {
     begun: Instant,
-    /// When a queue pair was looked at first.
-    pub(crate) looked: Option<Instant>,
-    /// When the first message left.
-    pub(crate) left: Option<Instant>,
+    /// Time of the first poll.
+    pub(crate) polled: Option<Instant>,
+    /// Time at which the first message sent.
+    pub(crate) sent: Option<Instant>,
     ended: Instant,
 }
 
 impl Notes {
-    /// Does something, and says what was noted meanwhile.
+    /// Runs `work`, and returns the notes made meanwhile with its result.
     pub(crate) fn of<R>(work: impl FnOnce() -> R) -> (Self, R) {
-        LOOKED.set(None);
-        LEFT.set(None);
+        FIRST_POLL.set(None);
+        FIRST_SEND.set(None);
         let begun = clock::now();
         let done = work();
         let ended = clock::now();
-        (Self { begun, looked: LOOKED.get(), left: LEFT.get(), ended }, done)
+        (Self { begun, polled: FIRST_POLL.get(), sent: FIRST_SEND.get(), ended }, done)
     }
 
-    /// The same in pieces, cut at these moments, in their order: nanoseconds. None if one of them did not come.
+    /// Divides the time at these moments, in their order. Returns the pieces in nanoseconds; `None` if a moment is missing.
     pub(crate) fn pieces<const N: usize>(
         &self,
         cuts: [Option<Instant>; N],
@@ -55,11 +55,11 @@ impl Notes {
     }
 }
 
-/// See the module.
+/// A queue pair that notes its first poll and its first send.
 #[derive(Debug)]
 pub(crate) struct Watched<Q> {
     qp: Q,
-    /// Something was posted that leaves with the doorbell.
+    /// Whether a posted message leaves with the next doorbell.
     posted: bool,
 }
 
@@ -68,30 +68,30 @@ impl<Q: QueuePair> Watched<Q> {
         Self { qp, posted: false }
     }
 
-    fn look() {
-        if LOOKED.get().is_none() {
-            LOOKED.set(Some(clock::now()));
+    fn note_poll() {
+        if FIRST_POLL.get().is_none() {
+            FIRST_POLL.set(Some(clock::now()));
         }
     }
 
-    fn leaves() {
-        if LEFT.get().is_none() {
-            LEFT.set(Some(clock::now()));
+    fn note_send() {
+        if FIRST_SEND.get().is_none() {
+            FIRST_SEND.set(Some(clock::now()));
         }
     }
 
-    /// Without system calls the peer sees a message once it is posted.
-    fn was_posted(&mut self) {
+    /// Notes a post. Without system calls, the peer sees a message once it is posted.
+    fn note_post(&mut self) {
         if self.qp.capabilities().polls_without_syscalls {
-            Self::leaves();
+            Self::note_send();
         } else {
             self.posted = true;
         }
     }
 
-    fn was_rung(&mut self) {
+    fn note_doorbell(&mut self) {
         if core::mem::take(&mut self.posted) {
-            Self::leaves();
+            Self::note_send();
         }
     }
 }
@@ -122,20 +122,20 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
     #[inline(always)]
     fn post(&mut self, work: SendWork<'_>) -> Result<(), PostError> {
         self.qp.post(work)?;
-        self.was_posted();
+        self.note_post();
         Ok(())
     }
 
     #[inline]
     fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
         self.qp.ring_doorbell(event)?;
-        self.was_rung();
+        self.note_doorbell();
         Ok(())
     }
 
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        Self::look();
+        Self::note_poll();
         self.qp.is_quiet()
     }
 
@@ -146,7 +146,7 @@ impl<Q: QueuePair> QueuePair for Watched<Q> {
 
     #[inline(always)]
     fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<Q::Lease>, FabricError> {
-        Self::look();
+        Self::note_poll();
         self.qp.poll(slot)
     }
 
@@ -186,19 +186,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_cut_where_something_was_noted() {
+    fn pieces_are_cut_at_the_notes() {
         let begun = clock::now();
         let at = |ns| begun + Duration::from_nanos(ns);
-        let notes = Notes { begun, looked: Some(at(10)), left: Some(at(40)), ended: at(100) };
-        let pieces: Vec<_> = notes.pieces([notes.looked, notes.left]).expect("both came").collect();
+        let notes = Notes { begun, polled: Some(at(10)), sent: Some(at(40)), ended: at(100) };
+        let pieces: Vec<_> = notes.pieces([notes.polled, notes.sent]).expect("both came").collect();
         assert!(pieces.iter().zip([10.0, 30.0, 60.0]).all(|(found, there)| (found - there).abs() < 0.01));
         assert!(notes.pieces([None]).is_none());
     }
 
     #[test]
-    fn what_is_noted_is_of_this_work_alone() {
-        Watched::<pronto_fabric_shm::ShmQueuePair>::look();
+    fn notes_belong_to_one_piece_of_work() {
+        Watched::<pronto_fabric_shm::ShmQueuePair>::note_poll();
         let (notes, ()) = Notes::of(|| ());
-        assert!(notes.looked.is_none() && notes.left.is_none());
+        assert!(notes.polled.is_none() && notes.sent.is_none());
     }
 }

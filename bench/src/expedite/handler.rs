@@ -1,4 +1,4 @@
-//! A handler's process: threads that each sleep on a socket, answer what comes, and then may compute for a while.
+//! A handler's process: threads that each sleep on a socket, reply to messages, and then may compute for a while.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -18,24 +18,25 @@ use super::node::Caller;
 use super::{BYTES, HANDLER, Setting, Transport};
 use crate::child::{self, Child};
 use crate::clock;
+use crate::params::Choice as _;
 
-/// What a handler's process does.
+/// Work of a handler's process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) transport: Transport,
     pub(crate) setting: Setting,
-    /// Connections, each with a thread.
+    /// Number of connections, each with a thread.
     pub(crate) pairs: usize,
-    /// The first so many of them have the setting; the others are as any thread.
+    /// Number of connections, from the first, that have the setting; the others are ordinary threads.
     pub(crate) flagged: usize,
-    /// How long each thread computes after an answer.
+    /// Computation of each thread after a reply.
     pub(crate) extra: Duration,
-    /// Of every thread.
+    /// Nice value of every thread.
     pub(crate) nice: i32,
 }
 
 impl Work {
-    /// One connection, and nothing but answers.
+    /// Returns the work of one connection without computation.
     pub(crate) fn one(transport: Transport, setting: Setting) -> Self {
         Self { transport, setting, pairs: 1, flagged: 1, extra: Duration::ZERO, nice: 0 }
     }
@@ -46,11 +47,11 @@ pub(crate) trait Stream: Read + Write + AsFd + Send {}
 
 impl<T: Read + Write + AsFd + Send> Stream for T {}
 
-/// The sender's end of a connection.
+/// Sender's end of a connection.
 pub(crate) enum Line {
-    /// Bare.
+    /// A bare socket.
     Bare(Box<dyn Stream>),
-    /// A call to a node.
+    /// A calling node.
     Node(Box<Caller>),
 }
 
@@ -64,11 +65,8 @@ impl core::fmt::Debug for Line {
 }
 
 impl Line {
-    /// Sends one message and waits for its answer. Returns the time from send to handler, nanoseconds. The way back says
-    /// nothing under virtual time: the handler's processor goes on computing, and its turn must end first.
-    ///
-    /// # Errors
-    /// If the handler is gone.
+    /// Sends one message and waits for its reply. Returns the time from send to handler in nanoseconds. The time of the reply is
+    /// meaningless under virtual time: the handler's CPU continues to compute, and its turn must end first.
     pub(crate) fn ping(&mut self) -> anyhow::Result<u64> {
         let sent = clock::shared_ns();
         let received = match self {
@@ -85,13 +83,13 @@ impl Line {
     }
 }
 
-/// The first eight bytes of a message: a time.
+/// Returns the time in the first eight bytes of a message.
 fn time_in(message: &[u8; BYTES]) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *message;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// A handler's process, and the senders' ends of its connections; ended when dropped.
+/// A handler's process, and the senders' ends of its connections; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Handler {
     pub(crate) lines: Vec<Line>,
@@ -99,20 +97,19 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    /// Starts the process, and connects; it serves when this returns.
-    ///
-    /// # Errors
-    /// If it does not start. What the system refuses is the inner error: the process' own words.
+    /// Starts the process, and connects to it. It serves when this returns. The inner error is a refusal of the system.
     pub(crate) fn start(work: &Work) -> anyhow::Result<Result<Self, String>> {
-        let mut process = Child::spawn([
-            HANDLER.to_owned(),
-            work.transport.name().into(),
-            work.setting.name().into(),
-            work.pairs.to_string(),
-            work.flagged.to_string(),
-            work.extra.as_micros().to_string(),
-            work.nice.to_string(),
-        ])?;
+        let mut process = Child::spawn(
+            &HANDLER,
+            [
+                work.transport.name().to_owned(),
+                work.setting.name().into(),
+                work.pairs.to_string(),
+                work.flagged.to_string(),
+                work.extra.as_micros().to_string(),
+                work.nice.to_string(),
+            ],
+        )?;
         let address = process.hear()?;
         if let Some(why) = address.strip_prefix(REFUSED) {
             return Ok(Err(why.to_owned()));
@@ -122,7 +119,7 @@ impl Handler {
                 Transport::Unix => Line::Bare(Box::new(connect_unix(&address)?)),
                 Transport::BareTcp => {
                     let stream = TcpStream::connect(&address).context("connecting")?;
-                    stream.set_nodelay(true).context("asking for no delay")?;
+                    stream.set_nodelay(true).context("setting TCP_NODELAY")?;
                     Line::Bare(Box::new(stream))
                 }
                 Transport::Shm | Transport::Tcp => Line::Node(Box::new(Caller::meet(&address)?)),
@@ -133,7 +130,7 @@ impl Handler {
     }
 }
 
-/// What a process says in place of its address if it cannot be scheduled as it should.
+/// Prefix of the line that replaces the address if the process cannot get its scheduling class.
 pub(super) const REFUSED: &str = "refused: ";
 
 fn name_of_process(process: u32) -> String {
@@ -141,7 +138,7 @@ fn name_of_process(process: u32) -> String {
 }
 
 fn connect_unix(address: &str) -> anyhow::Result<UnixStream> {
-    let address = SocketAddr::from_abstract_name(address).context("a socket's name")?;
+    let address = SocketAddr::from_abstract_name(address).context("invalid socket name")?;
     UnixStream::connect_addr(&address).context("connecting")
 }
 
@@ -153,7 +150,7 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
         child::say(&format!("{REFUSED}{errno}"))?;
         return Ok(());
     }
-    // Flags last as long as this.
+    // Flags last as long as the device is open.
     let device = match work.setting {
         Setting::Module => Some(Device::open()?),
         _ => None,
@@ -172,7 +169,7 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
         match work.transport {
             Transport::Unix => {
                 let name = name_of_process(std::process::id());
-                let address = SocketAddr::from_abstract_name(&name).context("a socket's name")?;
+                let address = SocketAddr::from_abstract_name(&name).context("invalid socket name")?;
                 let listener = UnixListener::bind_addr(&address).context("listening")?;
                 child::say(&name)?;
                 for index in 0..work.pairs {
@@ -181,10 +178,10 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
             }
             _ => {
                 let listener = TcpListener::bind("127.0.0.1:0").context("listening")?;
-                child::say(&listener.local_addr().context("it listens")?.to_string())?;
+                child::say(&listener.local_addr().context("reading the listening address")?.to_string())?;
                 for index in 0..work.pairs {
                     let (stream, _) = listener.accept().context("accepting")?;
-                    stream.set_nodelay(true).context("asking for no delay")?;
+                    stream.set_nodelay(true).context("setting TCP_NODELAY")?;
                     start(index, Box::new(stream))?;
                 }
             }
@@ -193,7 +190,7 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
     })
 }
 
-/// Answers until the connection ends.
+/// Replies until the connection ends.
 fn handle(work: &Work, has_setting: bool, mut stream: Box<dyn Stream>) -> anyhow::Result<()> {
     set_nice(work.nice)?;
     if has_setting {
@@ -202,18 +199,18 @@ fn handle(work: &Work, has_setting: bool, mut stream: Box<dyn Stream>) -> anyhow
     let mut message = [0; BYTES];
     while stream.read_exact(&mut message).is_ok() {
         message[..8].copy_from_slice(&clock::shared_ns().to_le_bytes());
-        stream.write_all(&message).context("answering")?;
+        stream.write_all(&message).context("replying")?;
         compute(work.extra);
     }
     Ok(())
 }
 
-/// Computes until the calling thread has run for so long.
+/// Computes until the calling thread has run for `extra`.
 pub(super) fn compute(extra: Duration) {
     if extra.is_zero() {
         return;
     }
-    let end = clock::thread_ns() + u64::try_from(extra.as_nanos()).unwrap_or(u64::MAX);
+    let end = clock::thread_ns() + clock::nanos(extra);
     while clock::thread_ns() < end {
         black_box(fibonacci(black_box(10)));
     }

@@ -1,69 +1,57 @@
-//! The background: processes that compute without end, and processes that sleep most of the time (section 4.1).
+//! The background: processes that always compute, and processes that sleep most of the time (section 4.1).
 
 use core::hint::black_box;
-use core::str::FromStr;
 use core::time::Duration;
 use std::fs;
-use std::io::BufRead as _;
 use std::thread;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use nix::unistd::getpid;
 use pronto_expedite::schedule::{CALLER, Class, schedule};
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::LOAD;
 use crate::child::{self, Child};
-use crate::clock;
+use crate::clock::{self, nanos};
+use crate::params::{Choice as _, choices};
 
-/// What a background process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It computes.
-    Compute,
-    /// It computes for 5 ms, sleeps for 45 ms, and so on.
-    Sleep,
-}
-
-/// The paper's (section 4.1).
-const COMPUTES: Duration = Duration::from_millis(5);
-const SLEEPS: Duration = Duration::from_millis(45);
-
-/// Of Fibonacci's series; the paper computes the same one (section 4.4).
-const ELEMENT: u32 = 16;
-
-/// Above every handler: its one answer must not wait.
-const REPORTER: Class = Class::Fifo(50);
-
-impl FromStr for Kind {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        match text {
-            "compute" => Ok(Self::Compute),
-            "sleep" => Ok(Self::Sleep),
-            other => bail!("no such background: {other}"),
-        }
+choices! {
+    /// Activity of a background process.
+    pub(crate) enum Kind {
+        /// It computes.
+        Compute = "compute",
+        /// It computes for 5 ms, sleeps for 45 ms, and so on.
+        Sleep = "sleep",
     }
 }
 
-/// What a background process has done so far.
+/// Phases of a process that mostly sleeps, as in the paper (section 4.1).
+const COMPUTES: Duration = Duration::from_millis(5);
+const SLEEPS: Duration = Duration::from_millis(45);
+
+/// Computed element of Fibonacci's series, as in the paper (section 4.4).
+const ELEMENT: u32 = 16;
+
+/// Class of the reporting thread: above every handler, so that its reply does not wait.
+const REPORTER: Class = Class::Fifo(50);
+
+/// Work of a background process so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
-    /// When, nanoseconds.
+    /// Time in nanoseconds.
     pub(crate) at: u64,
-    /// Elements computed.
+    /// Number of computed elements.
     pub(crate) elements: u64,
-    /// Sleeps.
+    /// Number of sleeps.
     pub(crate) sleeps: u64,
-    /// How much longer than asked for they lasted, all together, nanoseconds.
+    /// Total excess of the sleeps in nanoseconds.
     pub(crate) late: u64,
-    /// Time on the processor, by the kernel (`/proc/PID/schedstat`), nanoseconds.
+    /// CPU time by the kernel's accounting (`/proc/PID/schedstat`), in nanoseconds.
     pub(crate) ran: u64,
 }
 
 impl Sample {
-    /// What was done since `before`.
+    /// Returns the work since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             at: self.at - before.at,
@@ -75,39 +63,34 @@ impl Sample {
     }
 }
 
-/// A background process; ended when dropped.
+/// A background process; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Load(Child);
 
 impl Load {
-    /// Starts it; it works when this returns.
-    ///
-    /// # Errors
-    /// If it does not start.
+    /// Starts a process. It works when this returns.
     pub(crate) fn start(kind: Kind, nice: i32) -> anyhow::Result<Self> {
-        let kind = match kind {
-            Kind::Compute => "compute",
-            Kind::Sleep => "sleep",
-        };
-        let mut child = Child::spawn([LOAD, kind, &nice.to_string()])?;
+        let mut child = Child::spawn(&LOAD, [kind.name(), &nice.to_string()])?;
         child.hear()?;
         Ok(Self(child))
     }
 
-    /// What it has done so far.
-    ///
-    /// # Errors
-    /// If it has ended.
+    /// Starts `count` processes.
+    pub(crate) fn start_all(kind: Kind, count: usize, nice: i32) -> anyhow::Result<Vec<Self>> {
+        (0..count).map(|_| Self::start(kind, nice)).collect()
+    }
+
+    /// Returns its work so far.
     pub(crate) fn sample(&mut self) -> anyhow::Result<Sample> {
         self.0.tell("?")?;
         let line = self.0.hear()?;
         let mut numbers = line.split(' ').map(str::parse::<u64>);
-        let mut next = || numbers.next().context("a number is missing")?.context("no number");
+        let mut next = || numbers.next().context("a number is missing")?.context("invalid number");
         Ok(Sample { at: next()?, elements: next()?, sleeps: next()?, late: next()?, ran: next()? })
     }
 }
 
-/// What the thread that computes tells the one that reports.
+/// Counters of the computing thread for the reporting one.
 #[derive(Debug, Default)]
 struct Done {
     elements: AtomicU64,
@@ -130,9 +113,7 @@ pub(super) fn work(kind: Kind, nice: i32) -> anyhow::Result<()> {
                     compute_one(done);
                 }
                 let until = clock::shared_ns() + nanos(SLEEPS);
-                while let Some(left) = until.checked_sub(clock::shared_ns()).filter(|left| *left > 0) {
-                    thread::park_timeout(Duration::from_nanos(left));
-                }
+                clock::sleep_until_shared(until);
                 done.sleeps.fetch_add(1, Ordering::Relaxed);
                 done.late.fetch_add(clock::shared_ns() - until, Ordering::Relaxed);
             }
@@ -145,11 +126,11 @@ fn compute_one(done: &Done) {
     done.elements.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Says what was done, whenever the parent asks.
+/// Reports the work on each query of the parent.
 fn report(done: &Done) -> anyhow::Result<()> {
     schedule(CALLER, REPORTER).context("scheduling the reporter")?;
     child::say("works")?;
-    for _question in std::io::stdin().lock().lines() {
+    while child::listen()?.is_some() {
         let [elements, sleeps, late] =
             [&done.elements, &done.sleeps, &done.late].map(|count| count.load(Ordering::Relaxed));
         let schedstat = format!("/proc/{0}/task/{0}/schedstat", getpid());
@@ -160,16 +141,12 @@ fn report(done: &Done) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// An element of the series, computed as slowly as its definition has it.
+/// Returns an element of the series, computed recursively by its definition.
 pub(super) fn fibonacci(element: u32) -> u64 {
     if element < 2 { element.into() } else { fibonacci(element - 1) + fibonacci(element - 2) }
 }
 
-/// Gives the calling thread a nice value.
+/// Sets the nice value of the calling thread.
 pub(super) fn set_nice(nice: i32) -> anyhow::Result<()> {
     pronto_expedite::schedule::set_nice(CALLER, nice).context("setting a nice value")
 }

@@ -1,10 +1,10 @@
-//! The lab's machine as these experiments want it: the module loaded, one processor for handlers and background, a preemption model.
+//! The lab's machine as these experiments need it: the module loaded, one CPU for handlers and background, a preemption model.
 //!
-//! The processor is a partition of its own (a root domain), so that also threads with a deadline may be bound to it: the
-//! kernel admits those only if they may use all processors of their domain (`kernel/sched/syscalls.c`).
+//! The CPU is a separate partition (a root domain), so that threads with a deadline can be bound to it: the kernel admits them only if
+//! they may use all CPUs of their domain (`kernel/sched/syscalls.c`).
 //!
-//! Pages stay small, as in `prontod`: every ten seconds khugepaged looks for some to gather, at nice 19 and on the processor of the
-//! background, and a sender or handler that touches them meanwhile waited for up to 600 ms.
+//! Huge pages are disabled, as in `prontod`: every ten seconds khugepaged collapses pages, at nice 19 and on the CPU of the background,
+//! and a sender or handler that touched such pages waited for up to 600 ms.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,75 +18,65 @@ use pronto_expedite::schedule::Class;
 
 use super::metronome::Metronome;
 use crate::lab;
+use crate::params::{Choice as _, choices};
 
-/// The folder of the group of handlers and background; a partition if there are two processors.
+/// Control group of handlers and background; a partition if there are two CPUs.
 const PARTITION: &str = "/sys/fs/cgroup/pronto-handlers";
 const GROUPS: &str = "/sys/fs/cgroup";
-/// The processor in it.
+/// CPU of the partition.
 const CPU: &str = "0";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 const COUNTERS: &str = "/sys/kernel/debug/expedite/counters";
 
-/// When the kernel takes the processor from a thread that computes in user space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preempt {
-    /// At once for real-time threads, at the next tick for others: Debian's default.
-    Lazy,
-    /// At once.
-    Full,
-}
-
-impl Preempt {
-    pub(crate) const ALL: [Self; 2] = [Self::Lazy, Self::Full];
-
-    /// The value of the column, and of the kernel's file.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Lazy => "lazy",
-            Self::Full => "full",
-        }
+choices! {
+    /// Time at which the kernel preempts a thread that computes in user space. The names are those of the kernel's file.
+    pub(crate) enum Preempt {
+        /// Immediately for real-time threads, at the next tick for others: Debian's default.
+        Lazy = "lazy",
+        /// Immediately.
+        Full = "full",
     }
 }
 
 /// The machine; when dropped, the module is unloaded.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// None on one processor, which has no turns.
+    /// `None` on one CPU, where virtual time has no turns.
     _short_turns: Option<Metronome>,
     sender: Class,
 }
 
-/// A sender that shares the processor of the handlers: above all of them.
+/// Class of a sender that shares the CPU of the handlers: above all of them.
 const SENDER: Class = Class::Fifo(2);
 
-/// What the module has counted.
+/// Counters of the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// Boosts given.
+    /// Returns the number of granted boosts.
     pub(crate) fn boosts(&self) -> u64 {
         self.sum(|name| ["direct", "worker"].contains(&name))
     }
 
-    /// Boosts denied, for whatever cause.
+    /// Returns the number of denied boosts, for any reason.
     pub(crate) fn denied(&self) -> u64 {
         self.sum(|name| name.starts_with("denied"))
     }
 
-    /// Boosted time, nanoseconds.
+    /// Returns the boosted time in nanoseconds.
     pub(crate) fn boosted_ns(&self) -> u64 {
         self.sum(|name| name == "boosted_ns")
     }
 
-    /// What was counted since `before`.
+    /// Returns the counts since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let earlier = |name: &String| before.0.get(name).copied().unwrap_or(0);
         Self(self.0.iter().map(|(name, count)| (name.clone(), count.saturating_sub(earlier(name)))).collect())
     }
 
-    /// The same and another one's, together.
+    /// Adds other counts.
     pub(crate) fn add(&mut self, other: &Self) {
         for (name, count) in &other.0 {
             *self.0.entry(name.clone()).or_default() += count;
@@ -99,10 +89,7 @@ impl Counters {
 }
 
 impl Machine {
-    /// Loads the module, and sets one of two processors apart.
-    ///
-    /// # Errors
-    /// If this is not the lab's machine, or anything is missing in it.
+    /// Loads the module, and isolates one of two CPUs.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
         start()?;
         let machine = Self { _short_turns: Some(Metronome::start()?), sender: Class::Normal };
@@ -111,45 +98,33 @@ impl Machine {
         let partition = format!("{PARTITION}/cpuset.cpus.partition");
         write(&partition, "root")?;
         let is = fs::read_to_string(&partition).context("reading back a partition")?;
-        anyhow::ensure!(is.trim() == "root", "no processor can be set apart: {is}");
+        anyhow::ensure!(is.trim() == "root", "the kernel made no partition: {is}");
         Ok(machine)
     }
 
-    /// Loads the module into a machine with one processor, which handlers, background and senders share.
-    ///
-    /// # Errors
-    /// If this is not the lab's machine, or anything is missing in it.
-    pub(crate) fn with_one_processor() -> anyhow::Result<Self> {
+    /// Loads the module into a machine with one CPU, which handlers, background and senders share.
+    pub(crate) fn with_one_cpu() -> anyhow::Result<Self> {
         start()?;
         Ok(Self { _short_turns: None, sender: SENDER })
     }
 
-    /// How a thread that sends is scheduled.
+    /// Returns the class of sending threads.
     pub(crate) const fn sender(&self) -> Class {
         self.sender
     }
 
-    /// Loads the module once more, with other parameters. Nobody may be using it.
-    ///
-    /// # Errors
-    /// If somebody is, or it has no such parameter.
+    /// Loads the module again, with other parameters. It must not be in use.
     pub(crate) fn reload(&self, parameters: &[&str]) -> anyhow::Result<()> {
         succeeds(Command::new("rmmod").arg("expedite"))?;
         load_module(parameters)
     }
 
     /// Sets the preemption model.
-    ///
-    /// # Errors
-    /// If the kernel has no such.
     pub(crate) fn preempt(&self, model: Preempt) -> anyhow::Result<()> {
         write(PREEMPT, model.name())
     }
 
-    /// What the module has counted so far.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+    /// Reads the counters of the module.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
         let text = fs::read_to_string(COUNTERS).context("reading the module's counters")?;
         let line = |line: &str| {
@@ -162,15 +137,15 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // The machine ends with the experiment; what is still in use then is nobody's loss.
+        // The machine ends with the experiment, so a failure has no consequences.
         let _ = Command::new("rmmod").arg("expedite").status();
     }
 }
 
-/// Loads the module, and makes the group of handlers and background.
+/// Loads the module, and creates the group of handlers and background.
 fn start() -> anyhow::Result<()> {
-    anyhow::ensure!(lab::inside(), "this experiment changes the machine, and does so in the lab only");
-    // For this process and all that it starts: see the documentation of this module.
+    anyhow::ensure!(lab::inside(), "this experiment changes the machine, and runs only in the lab");
+    // For this process and its children; the documentation of this module gives the reason.
     prctl::set_thp_disable(true).context("keeping pages small")?;
     load_module(&[])?;
     if !Path::new(PREEMPT).exists() {
@@ -179,10 +154,7 @@ fn start() -> anyhow::Result<()> {
     fs::create_dir_all(PARTITION).context("making a control group")
 }
 
-/// The calling process shares the handlers' processor from now on.
-///
-/// # Errors
-/// If there is no such.
+/// Moves the calling process to the handlers' CPU.
 pub(crate) fn join_partition() -> anyhow::Result<()> {
     write(&format!("{PARTITION}/cgroup.procs"), "0")
 }
@@ -208,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_summed_by_what_they_mean() {
+    fn counters_are_summed_by_meaning() {
         let counters = |direct, denied| {
             let all = [("direct", direct), ("worker", 2), ("denied_user", denied), ("boosted_ns", 100)];
             Counters(all.map(|(name, count)| (name.to_owned(), count)).into())

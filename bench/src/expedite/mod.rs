@@ -1,7 +1,7 @@
-//! Handlers that sleep, what competes with them, and who sends to them: what the experiments of Expedite are made of.
+//! Sleeping handlers, their competition, and their senders: the parts of the Expedite experiments.
 //!
-//! One processor of the lab's machine belongs to the handlers and to the background, the other one to the senders, which sleep between
-//! their messages (docs/measuring.md says why). Handlers and background are processes of their own.
+//! One CPU of the lab's machine runs the handlers and the background, the other one the senders, which sleep between their messages
+//! (docs/measuring.md gives the reason). Handlers and background are separate processes.
 
 mod handler;
 mod load;
@@ -11,11 +11,8 @@ mod node;
 mod sender;
 mod victim;
 
-use core::str::FromStr;
 use core::time::Duration;
 
-use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command};
 use pronto_expedite::schedule::Class;
 use pronto_expedite::{DEADLINE, SLICE};
 
@@ -25,44 +22,41 @@ pub(crate) use machine::{Counters, Machine, Preempt};
 pub(crate) use sender::ping_all;
 pub(crate) use victim::{Cyclictest, Late, hackbench};
 
-/// The hidden command of a handler's process.
-pub(crate) const HANDLER: &str = "serve-expedite";
-/// The same of a background process.
-pub(crate) const LOAD: &str = "load-expedite";
+use crate::params::choices;
+use crate::side::{Arguments, Side};
 
-/// Of a message, bytes: the paper's (section 4.1).
+/// The process of a handler.
+pub(crate) const HANDLER: Side = Side {
+    name: "serve-expedite",
+    arguments: &["transport", "setting", "pairs", "flagged", "extra_us", "nice"],
+    more: None,
+    run: serve_handler,
+};
+/// A background process.
+pub(crate) const LOAD: Side =
+    Side { name: "load-expedite", arguments: &["kind", "nice"], more: None, run: serve_load };
+
+/// Length of a message in bytes, as in the paper (section 4.1).
 pub(crate) const BYTES: usize = 500;
 
-/// How a handler gets its processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
-    /// As any thread.
-    Off,
-    /// Flagged.
-    Module,
-    /// Real-time for good.
-    Fifo,
-    /// So much in every period.
-    Deadline,
-    /// A short time slice.
-    Slice,
+choices! {
+    /// Scheduling of a handler.
+    pub(crate) enum Setting {
+        /// Like any thread.
+        Off = "off",
+        /// Flagged for the module.
+        Module = "module",
+        /// Always real-time.
+        Fifo = "fifo",
+        /// A fixed CPU time in every period.
+        Deadline = "deadline",
+        /// A short time slice.
+        Slice = "slice",
+    }
 }
 
 impl Setting {
-    pub(crate) const ALL: [Self; 5] = [Self::Off, Self::Module, Self::Fifo, Self::Deadline, Self::Slice];
-
-    /// The value of the column.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Module => "module",
-            Self::Fifo => "fifo",
-            Self::Deadline => "deadline",
-            Self::Slice => "slice",
-        }
-    }
-
-    /// The class of the handler's thread.
+    /// Returns the class of the handler's thread.
     const fn class(self) -> Class {
         match self {
             Self::Off | Self::Module => Class::Normal,
@@ -73,96 +67,43 @@ impl Setting {
     }
 }
 
-/// What a handler waits on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// A node of Pronto over shared memory.
-    Shm,
-    /// A Unix socket, bare.
-    Unix,
-    /// A node of Pronto over TCP.
-    Tcp,
-    /// A TCP connection, bare.
-    BareTcp,
+choices! {
+    /// Channel that a handler waits on.
+    pub(crate) enum Transport {
+        /// A Pronto node over shared memory.
+        Shm = "shm",
+        /// A bare Unix socket.
+        Unix = "unix",
+        /// A Pronto node over TCP.
+        Tcp = "tcp",
+        /// A bare TCP connection.
+        BareTcp = "tcp-bare",
+    }
 }
 
 impl Transport {
-    pub(crate) const ALL: [Self; 4] = [Self::Shm, Self::Unix, Self::Tcp, Self::BareTcp];
-
-    /// The value of the column.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Shm => "shm",
-            Self::Unix => "unix",
-            Self::Tcp => "tcp",
-            Self::BareTcp => "tcp-bare",
-        }
-    }
-
-    /// Whether it is a node's.
+    /// Returns whether the handler is a node.
     pub(crate) const fn is_node(self) -> bool {
         matches!(self, Self::Shm | Self::Tcp)
     }
 }
 
-impl FromStr for Setting {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == text).context("no such setting")
-    }
-}
-
-impl FromStr for Transport {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == text).context("no such transport")
-    }
-}
-
-pub(crate) fn commands() -> [Command; 2] {
-    let with = |name, arguments: &'static [&'static str]| {
-        Command::new(name)
-            .hide(true)
-            .args(arguments.iter().map(|name| Arg::new(*name).required(true).allow_negative_numbers(true)))
-    };
-    [
-        with(HANDLER, &["transport", "setting", "pairs", "flagged", "extra_us", "nice"]),
-        with(LOAD, &["kind", "nice"]),
-    ]
-}
-
-/// A value of a hidden command.
-fn value<T: FromStr<Err: core::error::Error + Send + Sync + 'static>>(
-    options: &ArgMatches,
-    name: &str,
-) -> anyhow::Result<T> {
-    text(options, name)?.parse().with_context(|| format!("reading {name}"))
-}
-
-fn text<'a>(options: &'a ArgMatches, name: &str) -> anyhow::Result<&'a str> {
-    Ok(options.get_one::<String>(name).context("all arguments are required")?)
-}
-
-/// A handler: it serves until its parent ends it.
-pub(crate) fn handler_command(options: &ArgMatches) -> anyhow::Result<()> {
-    crate::child::end_with_parent()?;
+/// Serves as a handler until the parent ends this process.
+fn serve_handler(arguments: &Arguments<'_>) -> anyhow::Result<()> {
     machine::join_partition()?;
     let work = Work {
-        transport: text(options, "transport")?.parse()?,
-        setting: text(options, "setting")?.parse()?,
-        pairs: value(options, "pairs")?,
-        flagged: value(options, "flagged")?,
-        extra: Duration::from_micros(value(options, "extra_us")?),
-        nice: value(options, "nice")?,
+        transport: arguments.get("transport")?,
+        setting: arguments.get("setting")?,
+        pairs: arguments.get("pairs")?,
+        flagged: arguments.get("flagged")?,
+        extra: Duration::from_micros(arguments.get("extra_us")?),
+        nice: arguments.get("nice")?,
     };
     if work.transport.is_node() { node::serve(&work) } else { handler::serve(&work) }
 }
 
-/// A background process: it computes until its parent ends it.
-pub(crate) fn load_command(options: &ArgMatches) -> anyhow::Result<()> {
-    crate::child::end_with_parent()?;
+/// Works as a background process until the parent ends it.
+fn serve_load(arguments: &Arguments<'_>) -> anyhow::Result<()> {
     machine::join_partition()?;
-    load::work(text(options, "kind")?.parse()?, value(options, "nice")?)
+    load::work(arguments.get("kind")?, arguments.get("nice")?)
 }

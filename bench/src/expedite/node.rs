@@ -1,4 +1,4 @@
-//! A handler that is a node of Pronto: an inline handler on the serving thread, which sleeps between messages.
+//! A handler in a Pronto node: an inline handler on the serving thread, which sleeps between messages.
 
 use anyhow::Context as _;
 use core::time::Duration;
@@ -8,10 +8,11 @@ use super::handler::REFUSED;
 use super::{BYTES, Setting, Transport, Work};
 use crate::child;
 use crate::clock;
+use crate::params::Choice as _;
 
 const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
-/// Longer than a start takes in the lab beside a background.
+/// Longer than a start takes in the lab with a background.
 const START: Duration = Duration::from_secs(60);
 
 #[derive(Message)]
@@ -20,28 +21,28 @@ struct Ask {
     padding: Vec<u8>,
 }
 
-/// When the handler began, as [`clock::shared_ns`] has it.
+/// Time at which the handler began, by [`clock::shared_ns`].
 #[derive(Message)]
 #[message(name = "expedite.received")]
 struct Received {
     at: u64,
 }
 
-/// The sender's end.
+/// Sender's end of the connection.
 pub(crate) struct Caller {
     peer: Peer,
     _node: Node,
 }
 
 impl Caller {
-    /// A node of this process that calls the handler.
+    /// Starts a node in this process, and connects it to the handler.
     pub(super) fn meet(address: &str) -> anyhow::Result<Self> {
         let node = Node::builder(CLIENT).wait(WaitPolicy::Block).peer(SERVER, address).start()?;
         let peer = node.wait_for_peer(SERVER, START).context("meeting the handler")?;
         Ok(Self { peer, _node: node })
     }
 
-    /// When the handler got the message.
+    /// Sends a message. Returns the time at which the handler received it.
     pub(super) fn ask(&self) -> anyhow::Result<u64> {
         // Four bytes of a vector are its count.
         let ask = Ask { padding: vec![0; BYTES - size_of::<u32>()] };
@@ -78,8 +79,6 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
         child::say(&format!("{REFUSED}{got}"))?;
         return Ok(());
     }
-    child::say(&node.listening().first().context("it listens")?.to_string())?;
-    loop {
-        std::thread::park();
-    }
+    child::announce(&node)?;
+    child::park()
 }

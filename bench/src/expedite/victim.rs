@@ -1,5 +1,5 @@
-//! Judges from outside, in the place of a neighbour: `cyclictest`, an ordinary thread that wants to wake every so often, and
-//! `hackbench`, which passes messages among many processes.
+//! Independent tools as victims: `cyclictest`, an ordinary thread that wakes at fixed intervals, and `hackbench`, which passes messages
+//! among many processes.
 
 use core::time::Duration;
 use std::io::Read as _;
@@ -7,24 +7,21 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// Longer delays are counted as this, microseconds.
+/// Longest recorded delay in microseconds.
 const LONGEST_US: u64 = 50_000;
 
-/// A `cyclictest` that runs beside the handlers.
+/// A `cyclictest` on the handlers' CPU.
 #[derive(Debug)]
 pub(crate) struct Cyclictest(Child);
 
-/// How late it woke, microseconds.
+/// Delays of its wake-ups in microseconds, with their counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Late(Vec<(u64, u64)>);
 
 impl Cyclictest {
-    /// Starts it, for so many wake-ups.
-    ///
-    /// # Errors
-    /// If there is no such program.
+    /// Starts it for `wakes` wake-ups.
     pub(crate) fn start(interval: Duration, wakes: u32) -> anyhow::Result<Self> {
-        let mut command = beside_handlers("cyclictest");
+        let mut command = on_the_handlers_cpu("cyclictest");
         command
             .args(["--quiet", "--default-system", "--policy=other"])
             .arg(format!("--interval={}", interval.as_micros()))
@@ -34,13 +31,10 @@ impl Cyclictest {
         Ok(Self(child.context("starting cyclictest")?))
     }
 
-    /// Waits for its end.
-    ///
-    /// # Errors
-    /// If it fails.
+    /// Waits for its end, and returns its delays.
     pub(crate) fn end(mut self) -> anyhow::Result<Late> {
         let mut text = String::new();
-        let stdout = self.0.stdout.as_mut().context("its output was asked for")?;
+        let stdout = self.0.stdout.as_mut().context("cyclictest has no standard output")?;
         stdout.read_to_string(&mut text).context("reading from cyclictest")?;
         let status = self.0.wait().context("waiting for cyclictest")?;
         anyhow::ensure!(status.success(), "cyclictest ended with {status}");
@@ -56,24 +50,24 @@ impl Late {
         };
         let mut counts: Vec<(u64, u64)> =
             text.lines().filter(|line| !line.starts_with('#')).filter_map(row).collect();
-        // Those beyond the longest have a line of their own.
+        // Longer delays have a separate line.
         let beyond = text.lines().find_map(|line| line.strip_prefix("# Histogram Overflows: "));
         let beyond = beyond.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
         counts.push((LONGEST_US, beyond));
         counts.retain(|(_, count)| *count > 0);
         if counts.is_empty() {
-            bail!("cyclictest says nothing: {text}");
+            bail!("cyclictest reports no delays: {text}");
         }
         Ok(Self(counts))
     }
 
-    /// As well as another one's.
+    /// Adds other delays.
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.extend(&other.0);
         self.0.sort_unstable();
     }
 
-    /// What that share of the wake-ups did not exceed, microseconds.
+    /// Returns the delay in microseconds that `share` of the wake-ups do not exceed.
     pub(crate) fn at(&self, share: f64) -> u64 {
         let all: u64 = self.0.iter().map(|(_, count)| count).sum();
         let wanted = crate::sample::approximate(all) * share;
@@ -86,12 +80,9 @@ impl Late {
     }
 }
 
-/// Seconds that a small `hackbench` takes beside the handlers, by its own clock.
-///
-/// # Errors
-/// If there is no such program, or it fails.
+/// Runs a small `hackbench` on the handlers' CPU. Returns its time in seconds, by its own clock.
 pub(crate) fn hackbench() -> anyhow::Result<f64> {
-    let mut command = beside_handlers("hackbench");
+    let mut command = on_the_handlers_cpu("hackbench");
     let output = command
         .args(["-g", "1", "-f", "4", "-l", "200", "-s", "100"])
         .output()
@@ -99,11 +90,11 @@ pub(crate) fn hackbench() -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
     let time = text.lines().find_map(|line| line.strip_prefix("Time: "));
     time.and_then(|time| time.trim().parse().ok())
-        .with_context(|| format!("hackbench says no time: {output:?}"))
+        .with_context(|| format!("hackbench reports no time: {output:?}"))
 }
 
-/// A program on the handlers' processor.
-fn beside_handlers(program: &str) -> Command {
+/// Returns the command of a program on the handlers' CPU.
+fn on_the_handlers_cpu(program: &str) -> Command {
     let mut command = Command::new("sh");
     command.args([
         "-c",

@@ -7,98 +7,71 @@ use pronto::WaitPolicy;
 use pronto_core::fabric::{ConnectionLimits, QueuePair};
 
 use crate::anatomy::{
-    Ask, BESIDE, CALL, Dispatch, Outside, PATH, Parts, REST, Raw, STEPS, Stages, Step, steps, watched,
+    Ask, CALL, Dispatch, OFF_PATH, Outside, PATH, Parts, REST, Raw, STEPS, Stages, Step, steps, watched,
 };
 use crate::clock;
 use crate::echo::{Ask32, Ask224, AskMany, Provider, SIZES, Server, Size, Wait};
-use crate::experiment::Experiment;
+use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::floor;
-use crate::params::{Axis, Params};
-use crate::placement::{CpuPair, Placement, alone};
-use crate::plot::{self, BarSeries, Bars, Figure, Panel, Spread};
-use crate::progress::Progress;
+use crate::params::{Axis, Choice as _, Params};
+use crate::placement::{CpuPair, alone};
+use crate::plot::{self, BarSeries, Figure, Panel, Spread};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
-/// The experiment. Rounds of the parts, of the floor and of whole calls alternate. The server of the calls is a separate
-/// process, stopped while anything else is measured.
-#[derive(Debug)]
-pub(crate) struct Anatomy;
+/// Rounds of the parts, of the floor and of whole calls alternate. The server of the calls is a separate process, stopped while
+/// anything else is measured.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "anatomy",
+    paper: Some("comm-layer"),
+    figure: Some("Fig. 3, carried through"),
+    about: "cost of each step of a call, and the part that the steps do not explain",
+    axes: &[
+        Axis::PROVIDER,
+        Axis::new("size", "Only these payload lengths, bytes", &SIZE_NAMES),
+        Axis::new("step", "Only these steps are shown", STEPS),
+    ],
+    cpus: Cpus::Two,
+    // 6 subjects take 20 s, or 4 s in a quick run.
+    rounds: [Rounds::new(10, 100), Rounds::new(4, 40)],
+    draws: true,
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Anatomy {
-    fn name(&self) -> &'static str {
-        "anatomy"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("comm-layer")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("Fig. 3, carried through")
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of each step of a call, and the part that the steps do not explain"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
-            Axis {
-                column: "size",
-                help: "Only these payload lengths, bytes",
-                values: &["32", "224", "4096"],
-            },
-            Axis { column: "step", help: "Only these steps are shown", values: STEPS },
-        ]
-    }
-
-    fn draws(&self) -> bool {
-        true
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        let subjects: Vec<_> = Provider::ALL
-            .into_iter()
-            .flat_map(|provider| SIZES.iter().map(move |size| (provider, size)))
-            .filter(|(provider, size)| {
-                ["32", "224", "4096"].contains(&size.name)
-                    && params.keeps("provider", provider.name())
-                    && params.keeps("size", size.name)
-            })
-            .collect();
-        progress.begin(u64::from(rounds) * subjects.len() as u64);
-        let mut found = Vec::new();
-        for (provider, size) in subjects {
-            let server = Server::spawn(provider, Wait(WaitPolicy::Spin), cpus.server)?;
-            let bench = Bench { provider, size, cpus, budget, rounds, server: &server };
-            found.push(alone(cpus.caller, || bench.run(progress))?);
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let params = run.params;
+    let sizes: Vec<_> = SIZES
+        .iter()
+        .filter(|size| SIZE_NAMES.contains(&size.name) && params.keeps("size", size.name))
+        .collect();
+    let providers = Provider::kept(params);
+    run.begin(providers.len() * sizes.len());
+    let mut found = Vec::new();
+    for provider in providers {
+        for size in &sizes {
+            let server = Server::spawn(provider, Wait(WaitPolicy::Spin), run.cpus.server)?;
+            let bench = Bench { provider, size, cpus: run.cpus, budget: run.budget, server: &server };
+            found.push(alone(run.cpus.caller, || bench.run(run))?);
         }
-        let clocks: Vec<f64> = found.iter().map(|subject| subject.clock_ns).collect();
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
+    }
+    let clocks = found.iter().map(|subject| subject.clock_ns).fold(f64::NAN, f64::max);
+    let mut report = Report {
+        params: run
+            .fields()
             .with("parts", "one thread, 8 links with one message each, or 32 in a row; median of batches")
             .with("call", "two processes, pinned, both polling, inline handler")
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
-            .with("clock_ns", decimals(clocks.iter().copied().fold(f64::NAN, f64::max), 1));
-        report.note(
-            "a step measured alone has its data in its own cache, and overlaps with the next: the cost of further cache lines \
-             from the other core is not explained, and work that the CPU overlaps in a real call is counted twice",
-        );
-        report.claims = claims(&found);
-        report.figures = figure(&found).into_iter().collect();
-        report.rows = found.iter().flat_map(|subject| subject.rows(params)).collect();
-        Ok(report)
-    }
+            .with("clock_ns", decimals(clocks, 1)),
+        claims: claims(&found),
+        figures: figure(&found).into_iter().collect(),
+        rows: found.iter().flat_map(|subject| subject.rows(params)).collect(),
+        ..Report::default()
+    };
+    report.note(
+        "a step measured alone has its data in its own cache, and overlaps with the next: the cost of further cache lines \
+         from the other core is not explained, and work that the CPU overlaps in a real call is counted twice",
+    );
+    Ok(report)
 }
 
 /// One transport and size, with the server of the whole calls.
@@ -107,7 +80,6 @@ struct Bench<'a> {
     size: &'static Size,
     cpus: CpuPair,
     budget: Duration,
-    rounds: u32,
     server: &'a Server,
 }
 
@@ -122,29 +94,25 @@ struct Subject {
 }
 
 impl Bench<'_> {
-    fn run(&self, progress: &mut Progress) -> anyhow::Result<Subject> {
+    fn run(&self, run: &mut Run<'_>) -> anyhow::Result<Subject> {
         match self.provider {
-            Provider::Shm => self.over(shm_link, progress),
-            Provider::Tcp => self.over(tcp_link, progress),
+            Provider::Shm => self.over(shm_link, run),
+            Provider::Tcp => self.over(tcp_link, run),
         }
     }
 
-    fn over<Q: QueuePair + 'static>(
-        &self,
-        link: Link<Q>,
-        progress: &mut Progress,
-    ) -> anyhow::Result<Subject> {
+    fn over<Q: QueuePair + 'static>(&self, link: Link<Q>, run: &mut Run<'_>) -> anyhow::Result<Subject> {
         match self.size.name {
-            "32" => self.of::<Q, Ask32>(link, progress),
-            "224" => self.of::<Q, Ask224>(link, progress),
-            _ => self.of::<Q, AskMany>(link, progress),
+            "32" => self.of::<Q, Ask32>(link, run),
+            "224" => self.of::<Q, Ask224>(link, run),
+            _ => self.of::<Q, AskMany>(link, run),
         }
     }
 
     fn of<Q: QueuePair + 'static, M: Ask>(
         &self,
         link: Link<Q>,
-        progress: &mut Progress,
+        run: &mut Run<'_>,
     ) -> anyhow::Result<Subject> {
         let wait = Wait(WaitPolicy::Spin);
         let (_client, peer) = self.server.meet(wait)?;
@@ -155,8 +123,8 @@ impl Bench<'_> {
         let dispatch = Dispatch::new()?;
         drop(stopped);
         let (mut parts, mut call, mut floor) = (Parts::new(), Recorder::new(), Recorder::new());
-        for _ in 0..self.rounds {
-            progress.step(&format!("{} {}", self.provider.name(), self.size.name));
+        for _ in 0..run.rounds {
+            run.progress.step(&format!("{} {}", self.provider.name(), self.size.name));
             let stopped = self.server.child.stop()?;
             let started = clock::now();
             while started.elapsed() < self.budget {
@@ -174,7 +142,7 @@ impl Bench<'_> {
         Ok(Subject {
             provider: self.provider,
             size: self.size.name,
-            steps: steps(&parts, outside, stages.way()),
+            steps: steps(&parts, outside, stages.path()),
             call,
             floor,
             clock_ns: parts.clock_ns(),
@@ -229,71 +197,54 @@ fn claims(found: &[Subject]) -> Vec<Claim> {
         .filter_map(|(provider, id)| {
             let subject = found.iter().find(|s| s.provider == provider && s.size == "32")?;
             let share = (subject.ns(REST) / subject.ns(CALL)).abs();
-            Some(Claim {
-                id,
-                text: format!(
-                    "{}, 32 B, both polling: difference between the measured call and the sum of the steps on its critical path, as a \
-                     share of the call, at most",
-                    provider.name()
-                ),
-                published: decimals(EXPLAINED, 2),
-                measured: decimals(share, 2),
-                holds: share <= EXPLAINED,
-            })
+            let text = format!(
+                "{}, 32 B, both polling: difference between the measured call and the sum of the steps on its critical path, as a \
+                 share of the call, at most",
+                provider.name()
+            );
+            Some(Claim::at_most(id, text, EXPLAINED, share, 2))
         })
         .collect()
 }
 
-/// Draws two panels per transport, the steps on the critical path of a call and the others, with a bar for each size.
+/// Returns two panels per transport, the steps on the critical path of a call and the others, with a bar for each size.
 fn figure(found: &[Subject]) -> Option<Figure> {
     let panel = |(provider, title, shown): (Provider, &str, Vec<&'static str>)| {
-        let of: Vec<&Subject> = found.iter().filter(|s| s.provider == provider).collect();
-        (!of.is_empty()).then(|| {
-            let bars = |subject: &&Subject| BarSeries {
-                name: format!("{} B", subject.size),
-                bars: shown.iter().map(|step| Some(Spread::exact(subject.ns(step).max(0.0)))).collect(),
-            };
-            Panel::Bars(Bars {
-                title: format!("{}: {title}", provider.name()),
-                x: "step".to_owned(),
-                y: plot::Axis::linear("time", "ns"),
-                groups: shown.iter().map(|step| (*step).to_owned()).collect(),
-                series: of.iter().map(bars).collect(),
-            })
-        })
+        let of_provider = found.iter().filter(|subject| subject.provider == provider);
+        let series = of_provider.map(|subject| {
+            let bar = |step: &&'static str| Some(Spread::exact(subject.ns(step).max(0.0)));
+            BarSeries::new(format!("{} B", subject.size), shown.iter().map(bar))
+        });
+        let title = format!("{}: {title}", provider.name());
+        let groups = shown.iter().map(|step| (*step).to_owned()).collect();
+        Panel::bars(&title, "step", plot::Axis::linear("time", "ns"), groups, series)
     };
     let path: Vec<&'static str> = PATH.iter().copied().chain([REST]).collect();
-    let panels: Vec<Panel> = Provider::ALL
-        .into_iter()
-        .flat_map(|provider| {
-            [(provider, "on the critical path", path.clone()), (provider, "beside the call", BESIDE.to_vec())]
-        })
-        .filter_map(panel)
-        .collect();
-    let title = "Cost of each step of a call (comm-layer paper, Fig. 3, carried through)".to_owned();
-    (!panels.is_empty()).then_some(Figure { file: "anatomy", title, panels })
+    let panels = Provider::ALL.into_iter().flat_map(|provider| {
+        [
+            (provider, "on the critical path", path.clone()),
+            (provider, "concurrent with the call", OFF_PATH.to_vec()),
+        ]
+    });
+    let title = "Cost of each step of a call (comm-layer paper, Fig. 3, carried through)";
+    Figure::of("anatomy", title, panels.map(panel))
 }
 
 /// The bar, a share. Chosen by us; no source.
 const EXPLAINED: f64 = 0.25;
 
+/// Names of the measured lengths.
+const SIZE_NAMES: [&str; 3] = ["32", "224", "4096"];
+
 /// Length of the header in front of every payload, bytes.
 const HEADER: usize = 24;
-
-/// 6 subjects take 20 s.
-const ROUNDS: u32 = 10;
-const BUDGET: Duration = Duration::from_millis(100);
-
-/// 6 subjects take 4 s.
-const QUICK_ROUNDS: u32 = 4;
-const QUICK_BUDGET: Duration = Duration::from_millis(40);
 
 #[cfg(test)]
 mod tests {
     use pronto::Message as _;
 
     use super::*;
-    use crate::anatomy::{Path, Way};
+    use crate::anatomy::{CallPath, Path};
 
     #[test]
     fn parts_are_measured_on_both_transports() {
@@ -321,22 +272,22 @@ mod tests {
     }
 
     #[test]
-    fn short_requests_are_looked_for_at_once_and_others_are_started() {
+    fn short_requests_take_the_fast_path_and_others_are_started() {
         let shm = |size| match size {
-            32 => Stages::<_, Ask32>::new(32, shm_link).map(|stages| stages.way()),
-            224 => Stages::<_, Ask224>::new(224, shm_link).map(|stages| stages.way()),
-            _ => Stages::<_, AskMany>::new(size, shm_link).map(|stages| stages.way()),
+            32 => Stages::<_, Ask32>::new(32, shm_link).map(|stages| stages.path()),
+            224 => Stages::<_, Ask224>::new(224, shm_link).map(|stages| stages.path()),
+            _ => Stages::<_, AskMany>::new(size, shm_link).map(|stages| stages.path()),
         };
         let ways = [32, 224, 4096].map(|size| shm(size).expect("a link over shared memory"));
-        assert_eq!(ways, [Way::FastOutcome, Way::FastOutcome, Way::Started]);
-        let small = Stages::<_, Ask32>::new(32, tcp_link).map(|stages| stages.way());
-        let short = Stages::<_, Ask224>::new(224, tcp_link).map(|stages| stages.way());
+        assert_eq!(ways, [CallPath::Fast, CallPath::Fast, CallPath::Started]);
+        let small = Stages::<_, Ask32>::new(32, tcp_link).map(|stages| stages.path());
+        let short = Stages::<_, Ask224>::new(224, tcp_link).map(|stages| stages.path());
         let ways = [small, short].map(|way| way.expect("a link over TCP"));
-        assert_eq!(ways, [Way::FastOutcome, Way::Started], "a socket copies inline messages");
+        assert_eq!(ways, [CallPath::Fast, CallPath::Started], "a socket copies inline messages");
     }
 
     #[test]
-    fn what_is_left_unexplained_is_a_claim_in_both_directions() {
+    fn the_unexplained_part_is_a_claim_in_both_directions() {
         let subject = |rest: f64| Subject {
             provider: Provider::Shm,
             size: "32",

@@ -10,11 +10,9 @@ use pronto_core::session::Doorbells;
 
 use crate::clock;
 use crate::echo::Wait;
-use crate::experiment::Experiment;
-use crate::lab::Lab;
-use crate::params::{Axis, Params};
-use crate::placement::{Placement, alone};
-use crate::progress::Progress;
+use crate::experiment::{Cpus, Experiment, Rounds, Run};
+use crate::params::{Axis, numbers};
+use crate::placement::alone;
 use crate::rdma::VERBS;
 use crate::rdma::over::{self, PROVIDER_HELP, PROVIDERS};
 use crate::report::{Claim, Fields, Report, decimals};
@@ -22,79 +20,53 @@ use crate::sample::{Recorder, approximate};
 use crate::traffic::drive::PATIENCE;
 use crate::traffic::sends::polled;
 
-/// The experiment. Buffer allocations and sends of one size alternate over one connection.
-#[derive(Debug)]
-pub(crate) struct CommFig3;
+/// Buffer allocations and sends of one size alternate over one connection.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "comm-fig3",
+    paper: Some("comm-layer"),
+    figure: Some("Fig. 3"),
+    about: "share of a synchronous send spent on allocating and releasing its buffer",
+    axes: &[
+        Axis::new("provider", PROVIDER_HELP, &PROVIDERS),
+        Axis::new("size", "Only these payload lengths, bytes", &SIZE_NAMES),
+    ],
+    cpus: Cpus::Two,
+    // 14 rows take 14 s, or 3 s in a quick run.
+    rounds: [Rounds::new(10, 100), Rounds::new(4, 40)],
+    lab: over::lab,
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for CommFig3 {
-    fn name(&self) -> &'static str {
-        "comm-fig3"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let sizes = run.params.kept("size", SIZES, usize::to_string);
+    let nodes = over::nodes(run.params)?;
+    let all = over::all(run.params, nodes.as_ref());
+    run.begin(all.len() * sizes.len());
+    let mut rows = Vec::new();
+    for over in all {
+        let (provider, wait) = (over.name(), Wait(WaitPolicy::Spin));
+        let receiver = over.spawn(wait, run.cpus.server, Doorbells::Shared)?;
+        rows.extend(alone(run.cpus.caller, || {
+            let (_node, peer) = receiver.meet(wait)?;
+            let mut rows: Vec<Row> = sizes.iter().map(|size| Row::new(provider, *size)).collect();
+            let label = |row: &Row| format!("{provider} {} B", row.size);
+            run.in_turns(&mut rows, label, |row, budget| row.round(&peer, budget))?;
+            Ok(rows)
+        })?);
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("comm-layer")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("Fig. 3")
-    }
-
-    fn about(&self) -> &'static str {
-        "share of a synchronous send spent on allocating and releasing its buffer"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "provider", help: PROVIDER_HELP, values: &PROVIDERS },
-            Axis { column: "size", help: "Only these payload lengths, bytes", values: &SIZE_NAMES },
-        ]
-    }
-
-    fn lab(&self, params: &Params) -> anyhow::Result<Option<Lab>> {
-        over::lab(params)
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        let sizes: Vec<usize> =
-            SIZES.into_iter().filter(|size| params.keeps("size", &size.to_string())).collect();
-        let nodes = over::nodes(params)?;
-        let all = over::all(params, nodes.as_ref());
-        progress.begin(u64::from(rounds) * (all.len() * sizes.len()) as u64);
-        let mut rows = Vec::new();
-        for over in all {
-            let (provider, wait) = (over.name(), Wait(WaitPolicy::Spin));
-            let receiver = over.spawn(wait, cpus.server, Doorbells::Shared)?;
-            rows.extend(alone(cpus.caller, || {
-                let (_node, peer) = receiver.meet(wait)?;
-                let mut rows: Vec<Row> = sizes.iter().map(|size| Row::new(provider, *size)).collect();
-                for _ in 0..rounds {
-                    for row in &mut rows {
-                        progress.step(&format!("{provider} {} B", row.size));
-                        row.round(&peer, budget)?;
-                    }
-                }
-                Ok(rows)
-            })?);
-        }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("receiver", "process of its own, pinned; reads every byte")
+    let mut report = Report {
+        params: run
+            .fields()
+            .with("receiver", "separate process, pinned; reads every byte")
             .with("wait", "spin")
-            .with("buffers_per_timing", BUFFERS)
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
-        report.note("payloads of up to 40 B are sent inline in their descriptor and have no buffer");
-        report.claims = claims(&rows);
-        report.rows = rows.iter().map(Row::fields).collect();
-        Ok(report)
-    }
+            .with("buffers_per_timing", BUFFERS),
+        claims: claims(&rows),
+        rows: rows.iter().map(Row::fields).collect(),
+        ..Report::default()
+    };
+    report.note("payloads of up to 40 B are sent inline in their descriptor and have no buffer");
+    Ok(report)
 }
 
 /// One row.
@@ -147,7 +119,7 @@ impl Row {
     }
 
     /// Returns the nanoseconds of allocation and release (medians of batches) and of a send (median of single sends, as a batch of
-    /// sends is so long that other threads interrupt it every time).
+    /// sends is long enough that other threads always interrupt it).
     fn times(&self) -> [f64; 3] {
         let [alloc, release, send] = [&self.alloc, &self.release, &self.send].map(Recorder::sample);
         [alloc.batch_ns, release.batch_ns, approximate(send.p50_ns)]
@@ -167,7 +139,7 @@ impl Row {
             .with("release_ns", decimals(release, 1))
             .with("send_ns", decimals(send, 0))
             .with("buffer_share", decimals(self.share(), 4))
-            .with("aa", self.send.sample().aa.map(|aa| decimals(aa, 2)))
+            .with_aa(&self.send.sample())
     }
 }
 
@@ -186,13 +158,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let most =
         |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).map(Row::share).max_by(f64::total_cmp);
     let claim = |id, text: &str, published: f64, most: Option<f64>| {
-        most.map(|share| Claim {
-            id,
-            text: text.into(),
-            published: decimals(published, 3),
-            measured: decimals(share, 4),
-            holds: share <= published,
-        })
+        most.map(|share| Claim::at_most(id, text, published, share, 4))
     };
     let judged = |row: &Row| row.provider != "shm" || row.size >= 4096;
     [
@@ -209,19 +175,10 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     .collect()
 }
 
-const SIZES: [usize; 7] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144];
-const SIZE_NAMES: [&str; 7] = ["64", "256", "1024", "4096", "16384", "65536", "262144"];
+numbers!(SIZES: usize, SIZE_NAMES = 64, 256, 1024, 4096, 16384, 65536, 262144);
 
 /// Batch size that makes the cost of two clock readings negligible.
 const BUFFERS: usize = 64;
-
-/// 14 rows take 14 s.
-const ROUNDS: u32 = 10;
-const BUDGET: Duration = Duration::from_millis(100);
-
-/// 14 rows take 3 s.
-const QUICK_ROUNDS: u32 = 4;
-const QUICK_BUDGET: Duration = Duration::from_millis(40);
 
 #[cfg(test)]
 mod tests {
@@ -244,16 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_leaves_small_sends_over_shared_memory_out() {
+    fn the_bar_excludes_small_sends_over_shared_memory() {
         assert!(claims(&[]).is_empty());
         let rows = [row("shm", 64, [10, 10, 200]), row("shm", 4096, [10, 10, 1_000])];
         let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
         assert_eq!(verdicts, [("K40", false), ("K40-bar", true)]);
-    }
-
-    #[test]
-    fn sizes_have_their_names() {
-        assert_eq!(SIZES.map(|size| size.to_string()), SIZE_NAMES);
     }
 
     #[test]

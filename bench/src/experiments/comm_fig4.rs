@@ -1,107 +1,72 @@
 //! `comm-fig4`: synchronous sends per second, by threads and size, as a multiple of the rate of one thread.
 
 use core::time::Duration;
-use std::thread;
 
 use pronto::{Peer, WaitPolicy};
 
 use crate::clock;
 use crate::echo::{Provider, Wait};
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::placement::{Placement, keep_off};
-use crate::progress::Progress;
+use crate::experiment::{Cpus, Experiment, Rounds, Run};
+use crate::params::{Axis, numbers};
+use crate::placement::apart;
 use crate::report::{Claim, Fields, Report, decimals};
+use crate::traffic::drive::together;
 use crate::traffic::receiver::Receiver;
 use crate::traffic::sends::polled_counted;
 use crate::traffic::speed::Speed;
 
-/// The experiment. All numbers of threads take turns over one connection to a separate process.
-#[derive(Debug)]
-pub(crate) struct CommFig4;
+/// All numbers of threads take turns over one connection to a separate process.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "comm-fig4",
+    paper: Some("comm-layer"),
+    figure: Some("Fig. 4"),
+    about: "synchronous sends per second of 1 to 8 threads on one connection, relative to one thread",
+    axes: &[
+        Axis::PROVIDER,
+        Axis::new("threads", "Only these numbers of senders; one is always measured", &THREAD_NAMES),
+        Axis::new("size", "Only these payload lengths, bytes", &SIZE_NAMES),
+    ],
+    cpus: Cpus::Two,
+    // 64 rows take 40 s, or 8 s in a quick run.
+    rounds: [Rounds::new(8, 75), Rounds::new(4, 30)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for CommFig4 {
-    fn name(&self) -> &'static str {
-        "comm-fig4"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let params = run.params;
+    let is_kept = |count: &usize| *count == 1 || params.keeps("threads", &count.to_string());
+    let threads: Vec<usize> = THREADS.into_iter().filter(is_kept).collect();
+    let sizes = params.kept("size", SIZES, usize::to_string);
+    let providers = Provider::kept(params);
+    run.begin(providers.len() * sizes.len() * threads.len());
+    let (mut rows, mut free) = (Vec::new(), 0);
+    for provider in providers {
+        let wait = Wait(WaitPolicy::Adaptive);
+        let receiver = Receiver::spawn(provider, wait, run.cpus.server)?;
+        rows.extend(apart(run.cpus.server, |left| {
+            free = left;
+            let (_node, peer) = receiver.meet(wait)?;
+            let mut rows = Row::all(provider, &sizes, &threads);
+            let label = |row: &Row| format!("{} {} B x{}", provider.name(), row.size, row.threads);
+            run.in_turns(&mut rows, label, |row, budget| row.round(&peer, budget))?;
+            Ok(rows)
+        })?);
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("comm-layer")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("Fig. 4")
-    }
-
-    fn about(&self) -> &'static str {
-        "synchronous sends per second of 1 to 8 threads on one connection, relative to one thread"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
-            Axis {
-                column: "threads",
-                help: "Only these numbers of senders; one is always measured",
-                values: &["1", "2", "3", "4", "5", "6", "7", "8"],
-            },
-            Axis { column: "size", help: "Only these payload lengths, bytes", values: &SIZE_NAMES },
-        ]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        let threads: Vec<usize> = (1..=8)
-            .filter(|count: &usize| *count == 1 || params.keeps("threads", &count.to_string()))
-            .collect();
-        let sizes: Vec<usize> =
-            SIZES.into_iter().filter(|size| params.keeps("size", &size.to_string())).collect();
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        progress.begin(u64::from(rounds) * (providers.len() * sizes.len() * threads.len()) as u64);
-        let mut rows = Vec::new();
-        let mut free = 0;
-        for provider in providers {
-            let wait = Wait(WaitPolicy::Adaptive);
-            let receiver = Receiver::spawn(provider, wait, cpus.server)?;
-            let measure = || -> anyhow::Result<Vec<Row>> {
-                free = keep_off(cpus.server)?;
-                let (_node, peer) = receiver.meet(wait)?;
-                let mut rows = Row::all(provider, &sizes, &threads);
-                for _ in 0..rounds {
-                    for row in &mut rows {
-                        progress.step(&format!("{} {} B x{}", provider.name(), row.size, row.threads));
-                        row.round(&peer, budget)?;
-                    }
-                }
-                Ok(rows)
-            };
-            // In a separate thread, so that its CPU affinity does not affect the caller.
-            let found =
-                thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"));
-            rows.extend(found?);
-        }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("receiver", "process of its own, pinned; reads every byte")
+    let mut report = Report {
+        params: run
+            .fields()
+            .with("receiver", "separate process, pinned; reads every byte")
             .with("senders", "threads of one connection, on any CPU but the receiver's")
             .with("sender_cpus", free)
-            .with("wait", "adaptive")
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
-        report.note(format!(
-            "senders have {free} CPU(s) here: growth is judged only up to that number of threads"
-        ));
-        report.claims = claims(&rows, free);
-        report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
-        Ok(report)
-    }
+            .with("wait", "adaptive"),
+        claims: claims(&rows, free),
+        rows: rows.iter().map(|row| row.fields(&rows)).collect(),
+        ..Report::default()
+    };
+    report
+        .note(format!("senders have {free} CPU(s) here: growth is judged only up to that number of threads"));
+    Ok(report)
 }
 
 /// One row.
@@ -115,29 +80,15 @@ struct Row {
 
 impl Row {
     fn all(provider: Provider, sizes: &[usize], threads: &[usize]) -> Vec<Self> {
-        let of_size = |size: &usize| {
-            let (size, speed) = (*size, Speed::default());
-            threads.iter().map(move |threads| Self {
-                provider,
-                size,
-                threads: *threads,
-                speed: speed.clone(),
-            })
-        };
-        sizes.iter().flat_map(of_size).collect()
+        let of = |size| threads.iter().map(move |threads| (size, *threads));
+        let row = |(size, threads)| Self { provider, size, threads, speed: Speed::default() };
+        sizes.iter().flat_map(|size| of(*size)).map(row).collect()
     }
 
     fn round(&mut self, peer: &Peer, budget: Duration) -> anyhow::Result<()> {
         let size = self.size;
         let started = clock::now();
-        let sent: u64 = thread::scope(|scope| {
-            let senders: Vec<_> =
-                (0..self.threads).map(|_| scope.spawn(move || polled_counted(peer, size, budget))).collect();
-            senders
-                .into_iter()
-                .map(|sender| sender.join().expect("senders do not panic"))
-                .sum::<anyhow::Result<u64>>()
-        })?;
+        let sent = together(self.threads, || polled_counted(peer, size, budget))?;
         self.speed.round(sent, started.elapsed());
         Ok(())
     }
@@ -184,25 +135,12 @@ fn claims(rows: &[Row], free: usize) -> Vec<Claim> {
     if rows.is_empty() {
         return Vec::new();
     }
-    vec![Claim {
-        id: "K41",
-        text,
-        published: judged.len().into(),
-        measured: growing.into(),
-        holds: !judged.is_empty() && growing == judged.len(),
-    }]
+    let holds = !judged.is_empty() && growing == judged.len();
+    vec![Claim::new("K41", text, judged.len(), growing, holds)]
 }
 
-const SIZES: [usize; 4] = [64, 1024, 4096, 65_536];
-const SIZE_NAMES: [&str; 4] = ["64", "1024", "4096", "65536"];
-
-/// 64 rows take 40 s.
-const ROUNDS: u32 = 8;
-const BUDGET: Duration = Duration::from_millis(75);
-
-/// 64 rows take 8 s.
-const QUICK_ROUNDS: u32 = 4;
-const QUICK_BUDGET: Duration = Duration::from_millis(30);
+numbers!(SIZES: usize, SIZE_NAMES = 64, 1024, 4096, 65536);
+numbers!(THREADS: usize, THREAD_NAMES = 1, 2, 3, 4, 5, 6, 7, 8);
 
 #[cfg(test)]
 mod tests {
@@ -222,6 +160,5 @@ mod tests {
         assert_eq!((verdict(1), verdict(2), verdict(3)), (vec![false], vec![true], vec![false]));
         assert!(claims(&rows, 1)[0].text.contains("cannot be judged"));
         assert!(claims(&[], 4).is_empty());
-        assert_eq!(SIZES.map(|size| size.to_string()), SIZE_NAMES);
     }
 }

@@ -1,96 +1,66 @@
 //! `cosched-scale`: the benefit of coscheduling as clusters grow, on up to 10,000 simulated nodes, and the cost of the simulation.
 
-use core::time::Duration;
-use std::fs;
+use pronto_sched_sim::paper::coscheduling::{self, App, Grid, Outcome, Setting};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::{TimeVal, TimeValLike as _};
-use pronto_sched_policy::policy::coschedule::Policy;
-use pronto_sched_policy::policy::share::Share;
-use pronto_sched_sim::paper::coscheduling::{self, App, Grid, Outcome, Scheme, Setting, predicted};
-use serde_json::json;
-
-use crate::experiment::Experiment;
+use super::cosched_sim::scheme;
+use crate::child;
+use crate::clock;
+use crate::experiment::{Experiment, Run};
 use crate::params::{Axis, Params};
-use crate::plot::{self, Figure, Lines, Marks, Panel, Point, Series, Spread};
-use crate::progress::Progress;
+use crate::plot::{self, Figure, Marks, Panel, Point, Series, Spread};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{a_to_a, approximate};
 use crate::workers;
 
-/// The experiment: a grid with a task on each node exchanges borders with its neighbours, with three local tasks per node.
-/// The part of a task is always the same, so alone the job takes as long on any number of nodes.
-#[derive(Debug)]
-pub(crate) struct CoschedScale;
+/// A grid with a task on each node exchanges borders with its neighbours, with three local tasks per node. The part of a task is
+/// always the same, so alone the job takes as long on any number of nodes.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "cosched-scale",
+    paper: Some("coscheduling"),
+    about: "simulated: the benefit of coscheduling on 4 to 10,000 nodes",
+    axes: &[
+        Axis::new("policy", "Only these policies", &POLICIES),
+        Axis::new("nodes", "Only these numbers of nodes", &NODES),
+    ],
+    draws: true,
+    claims: &IDS,
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for CoschedScale {
-    fn name(&self) -> &'static str {
-        "cosched-scale"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("coscheduling")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "simulated: the benefit of coscheduling on 4 to 10,000 nodes"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "policy", help: "Only these policies", values: &POLICIES },
-            Axis { column: "nodes", help: "Only these numbers of nodes", values: &NODES },
-        ]
-    }
-
-    fn draws(&self) -> bool {
-        true
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let length = if params.quick { QUICK } else { FULL };
-        let runs: Vec<Run> = all(params, &length);
-        progress.begin(runs.len() as u64);
-        let timed = workers::all(&runs, progress, |run| {
-            let begun = processor_time();
-            let outcome = coscheduling::run(&run.setting(&length));
-            Timed { outcome, took: processor_time() - begun }
-        });
-        let rows = rows(&runs, &timed);
-        let mut report = Report::default();
-        report.params = Fields::default()
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let params = run.params;
+    let length = if params.quick { QUICK } else { FULL };
+    let runs: Vec<Cell> = all(params, &length);
+    run.progress.begin(runs.len() as u64);
+    let timed = workers::all(&runs, run.progress, |run| {
+        let begun = cpu_seconds();
+        let outcome = coscheduling::run(&run.setting(&length));
+        Timed { outcome, took: cpu_seconds() - begun }
+    });
+    let rows = rows(&runs, &timed);
+    let mut report = Report {
+        params: Fields::default()
             .with("local_tasks", LOCALS)
             .with("rounds", length.rounds)
             .with("compute_ms", 40)
             .with("border_bytes", 4096)
             .with("link", "100 Mb/s, 0.1 ms")
-            .with("parameters", "documented in crates/sched-sim/src/paper/coscheduling.rs");
-        report.claims = claims(&rows);
-        report.figures = figure(&rows).into_iter().collect();
-        report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
-        if params.chosen().next().is_none() {
-            for id in IDS {
-                anyhow::ensure!(
-                    report.claims.iter().any(|claim| claim.id == id),
-                    "the run has no claim {id}"
-                );
-            }
-        }
-        report.note(
-            "times are simulated; `alone` is the same job without local tasks. A fair share is a quarter",
-        );
-        Ok(report)
-    }
+            .with("parameters", "documented in crates/sched-sim/src/paper/coscheduling.rs"),
+        claims: claims(&rows),
+        figures: figure(&rows).into_iter().collect(),
+        rows: rows.iter().map(|row| row.fields(&rows)).collect(),
+        ..Report::default()
+    };
+    report
+        .note("times are simulated; `alone` is the same job without local tasks. A fair share is a quarter");
+    Ok(report)
 }
 
 /// Local tasks per node, where the paper's effects begin. Chosen by us; no source.
 const LOCALS: usize = 3;
 
-/// How much is run.
+/// Length of a run.
 struct Length {
     rounds: u32,
     /// Seeds on up to 64, 1,024 and 10,000 nodes.
@@ -100,14 +70,14 @@ struct Length {
 }
 
 const FULL: Length = Length { rounds: 20, seeds: [20, 20, 20], largest: &POLICIES };
-/// On 10,000 nodes one seed, as each node has its own chance, and what the claims ask for.
+/// On 10,000 nodes only one seed, because each node has independent chances, and only the policies of the claims.
 const QUICK: Length = Length { rounds: 20, seeds: [3, 3, 1], largest: &["alone", "linux", "pred"] };
 
 const POLICIES: [&str; 7] = ["alone", "linux", "dyn", "pred", "pred-carried", "gang", "bcs"];
 const NODES: [&str; 4] = ["4", "64", "1024", "10000"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct Cell {
     policy: &'static str,
     side: usize,
     seed: u64,
@@ -118,7 +88,7 @@ struct Timed {
     took: f64,
 }
 
-fn all(params: &Params, length: &Length) -> Vec<Run> {
+fn all(params: &Params, length: &Length) -> Vec<Cell> {
     let mut runs = Vec::new();
     for nodes in NODES.iter().rev().filter(|nodes| params.keeps("nodes", nodes)) {
         let nodes: usize = nodes.parse().unwrap_or(4);
@@ -130,26 +100,17 @@ fn all(params: &Params, length: &Length) -> Vec<Run> {
         };
         let policies = if nodes > 1_024 { length.largest } else { &POLICIES };
         for policy in policies.iter().filter(|policy| params.keeps("policy", policy)) {
-            runs.extend((1..=seeds).map(|seed| Run { policy, side: nodes.isqrt(), seed }));
+            runs.extend((1..=seeds).map(|seed| Cell { policy, side: nodes.isqrt(), seed }));
         }
     }
     runs
 }
 
-impl Run {
+impl Cell {
     fn setting(&self, length: &Length) -> Setting {
-        let near_1 = Share::percent(99);
-        let scheme = match self.policy {
-            "dyn" => Scheme::Predicted(predicted(Policy::Dynamic, Share::percent(1))),
-            "pred" => Scheme::Predicted(predicted(Policy::Predictive, near_1)),
-            "pred-carried" => Scheme::Carried(predicted(Policy::Predictive, near_1)),
-            "gang" => Scheme::Gang,
-            "bcs" => Scheme::Bcs,
-            _ => Scheme::Predicted(predicted(Policy::Linux, near_1)),
-        };
         let locals = if self.policy == "alone" { 0 } else { LOCALS };
         let app = App::Stencil(Grid::new(self.side, length.rounds));
-        Setting { scheme, ..Setting::plain(app, locals, self.seed) }
+        Setting { scheme: scheme(self.policy), ..Setting::plain(app, locals, self.seed) }
     }
 }
 
@@ -165,7 +126,7 @@ struct Row {
     rates: Vec<f64>,
 }
 
-fn rows(runs: &[Run], timed: &[Timed]) -> Vec<Row> {
+fn rows(runs: &[Cell], timed: &[Timed]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (run, timed) in runs.iter().zip(timed) {
         let nodes = run.side * run.side;
@@ -185,10 +146,10 @@ fn rows(runs: &[Run], timed: &[Timed]) -> Vec<Row> {
 
 impl Row {
     fn spread(&self) -> Option<Spread> {
-        if self.seconds.iter().any(|seconds| seconds.is_nan()) { None } else { Spread::of(&self.seconds) }
+        Spread::of_all(&self.seconds)
     }
 
-    /// Times the job takes against being alone.
+    /// Returns the time as a multiple of that alone.
     fn slowdown(&self, rows: &[Self]) -> Option<Spread> {
         let alone =
             rows.iter().find(|row| (row.policy, row.nodes) == ("alone", self.nodes))?.spread()?.middle;
@@ -201,15 +162,11 @@ impl Row {
     }
 
     fn fields(&self, rows: &[Self]) -> Fields {
-        let spread = self.spread();
-        let part = |part: fn(Spread) -> f64| spread.map_or(f64::NAN, part);
         let slowdown = self.slowdown(rows).map_or(f64::NAN, |spread| spread.middle);
         Fields::default()
             .with("policy", self.policy)
             .with("nodes", self.nodes)
-            .with("seconds", decimals(part(|s| s.middle), 3))
-            .with("least", decimals(part(|s| s.least), 3))
-            .with("most", decimals(part(|s| s.most), 3))
+            .with_spread(self.spread(), 3)
             .with("slowdown", decimals(slowdown, 2))
             .with("seeds", self.seconds.len())
             .with("events", self.events)
@@ -233,89 +190,59 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         Some(row.slowdown(rows)?.middle)
     };
     let most = rows.iter().map(|row| row.nodes).max().unwrap_or_default();
-    let c1 = slowdown("linux", 4).zip(slowdown("linux", most)).filter(|_| most > 4).map(|(few, many)| Claim {
-        id: "C1",
-        text: format!("without coscheduling, a job loses more on more nodes: slowdown under LINUX on 4 and on {most} nodes"),
-        published: json!("grows"),
-        measured: json!(format!("{few:.2}, {many:.2}")),
-        holds: many > few,
+    let c1 = slowdown("linux", 4).zip(slowdown("linux", most)).filter(|_| most > 4).map(|(few, many)| {
+        let text = format!(
+            "without coscheduling, a job loses more on more nodes: slowdown under LINUX on 4 and on {most} nodes"
+        );
+        Claim::new("C1", text, "grows", format!("{few:.2}, {many:.2}"), many > few)
     });
-    let c2 = slowdown("linux", most).zip(slowdown("pred", most)).map(|(linux, pred)| Claim {
-        id: "C2",
-        text: format!("on {most} nodes a job loses less under PRED than under LINUX: slowdown under LINUX, and under PRED"),
-        published: json!("falls"),
-        measured: json!(format!("{linux:.2}, {pred:.2}")),
-        holds: pred < linux,
+    let c2 = slowdown("linux", most).zip(slowdown("pred", most)).map(|(linux, pred)| {
+        let text = format!(
+            "on {most} nodes a job loses less under PRED than under LINUX: slowdown under LINUX, and under PRED"
+        );
+        Claim::new("C2", text, "falls", format!("{linux:.2}, {pred:.2}"), pred < linux)
     });
     let of_gang = rows.iter().filter(|row| row.policy == "gang").map(|row| row.nodes).max();
-    let c3 = of_gang.and_then(|nodes| Some((nodes, slowdown("gang", 4)?, slowdown("gang", nodes)?))).map(
-        |(nodes, few, many)| Claim {
-            id: "C3",
-            text: format!(
-                "where all nodes switch at the same time (GANG), a job takes the same time on any number of nodes: slowdown on 4 and on {nodes}"
-            ),
-            published: json!("the same"),
-            measured: json!(format!("{few:.2}, {many:.2}")),
-            holds: (many / few - 1.0).abs() < SAME,
-        },
-    );
+    let c3 = of_gang.and_then(|nodes| Some((nodes, slowdown("gang", 4)?, slowdown("gang", nodes)?)));
+    let c3 = c3.map(|(nodes, few, many)| {
+        let text = format!(
+            "where all nodes switch at the same time (GANG), a job takes the same time on any number of nodes: slowdown on 4 and on {nodes}"
+        );
+        let holds = (many / few - 1.0).abs() < SAME;
+        Claim::new("C3", text, "the same", format!("{few:.2}, {many:.2}"), holds)
+    });
     let (events, took) =
         rows.iter().fold((0, 0.0), |(events, took), row| (events + row.events, took + row.took));
-    let c4 = (took > 0.0).then(|| approximate(events) / took).map(|rate| Claim {
-        id: "C4",
-        text: "events that the simulator handles per second of CPU time, over all rows".into(),
-        published: decimals(RATE, 0),
-        measured: decimals(rate, 0),
-        holds: rate >= RATE,
-    });
-    let c5 = peak_memory().filter(|_| most > 0).map(|bytes| Claim {
-        id: "C5",
-        text: format!("peak memory in bytes with {most} nodes and as many concurrent runs as there are CPUs"),
-        published: json!(MEMORY),
-        measured: json!(bytes),
-        holds: bytes <= MEMORY,
+    let text = "events that the simulator handles per second of CPU time, over all rows";
+    let c4 = (took > 0.0).then(|| Claim::at_least("C4", text, RATE, approximate(events) / took, 0));
+    let c5 = peak_memory().filter(|_| most > 0).map(|bytes| {
+        let text =
+            format!("peak memory in bytes with {most} nodes and as many concurrent runs as there are CPUs");
+        Claim::new("C5", text, MEMORY, bytes, bytes <= MEMORY)
     });
     [c1, c2, c3, c4, c5].into_iter().flatten().collect()
 }
 
 /// Returns the CPU time of this thread so far, in seconds: the cost of a run, independent of other threads on the CPU.
-fn processor_time() -> f64 {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread may ask what it has used");
-    let seconds = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs()).as_secs_f64();
-    seconds(usage.user_time()) + seconds(usage.system_time())
+fn cpu_seconds() -> f64 {
+    approximate(clock::thread_ns()) / 1e9
 }
 
-/// The most memory that this process had (`VmHWM`), bytes.
+/// Returns the peak memory of this process in bytes.
 fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    child::status_kib("self", "VmHWM").ok().map(|kib| kib * 1024)
 }
 
 fn figure(rows: &[Row]) -> Option<Figure> {
-    let series: Vec<Series> = POLICIES[1..]
-        .iter()
-        .map(|policy| Series {
-            name: policy.to_uppercase(),
-            points: rows
-                .iter()
-                .filter(|row| row.policy == *policy)
-                .filter_map(|row| Some(Point { x: approximate(row.nodes as u64), y: row.slowdown(rows)? }))
-                .collect(),
-        })
-        .filter(|series| !series.points.is_empty())
-        .collect();
-    (!series.is_empty()).then(|| Figure {
-        file: "cosched-scale",
-        title: format!("A job with {LOCALS} local tasks per node, by size of the cluster"),
-        panels: vec![Panel::Lines(Lines {
-            title: "time, as a multiple of the time alone".to_owned(),
-            x: plot::Axis::logarithmic("nodes", ""),
-            y: plot::Axis::linear("slowdown", ""),
-            marks: Marks::Joined,
-            series,
-        })],
-    })
+    let series = POLICIES[1..].iter().map(|policy| {
+        let of_policy = rows.iter().filter(|row| row.policy == *policy);
+        let point = |row: &Row| Some(Point { x: approximate(row.nodes as u64), y: row.slowdown(rows)? });
+        Series::new(policy.to_uppercase(), of_policy.map(point))
+    });
+    let (x, y) = (plot::Axis::logarithmic("nodes", ""), plot::Axis::linear("slowdown", ""));
+    let panel = Panel::lines("time, as a multiple of the time alone", x, y, Marks::Joined, series);
+    let title = format!("A job with {LOCALS} local tasks per node, by size of the cluster");
+    Figure::of("cosched-scale", title, [panel])
 }
 
 #[cfg(test)]

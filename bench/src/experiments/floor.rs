@@ -1,72 +1,47 @@
 //! `floor`: the cost of this machine's hardware and kernel primitives, on which everything else is built.
 
-use core::time::Duration;
-
 use serde_json::Value;
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Rounds, Run};
 use crate::floor::{self, Cores, Probe};
-use crate::params::{Axis, Params};
-use crate::placement::Placement;
-use crate::progress::Progress;
+use crate::params::{Axis, names};
+use crate::placement::ONE_CPU;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
-/// The experiment. All probes take turns in every round, so a noisy second affects all of them alike.
-#[derive(Debug)]
-pub(crate) struct Floor;
+/// All probes take turns in every round, so a noisy second affects all of them alike.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "floor",
+    about: "cost of this machine's primitives: cache lines, wake-ups, sockets, system calls, copies",
+    axes: &[Axis::new("name", "Only these rows", &NAMES)],
+    // 15 rows take 30 s, or 3 s in a quick run.
+    rounds: [Rounds::new(10, 200), Rounds::new(5, 40)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Floor {
-    fn name(&self) -> &'static str {
-        "floor"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let placement = run.placement;
+    let (possible, skipped): (Vec<&Probe>, Vec<&Probe>) = run
+        .params
+        .kept("name", floor::PROBES, |probe| probe.name)
+        .into_iter()
+        .partition(|probe| probe.cores == Cores::One || placement.pair().is_some());
+    if !skipped.is_empty() {
+        let names: Vec<_> = skipped.iter().map(|probe| probe.name).collect();
+        report.note(format!("{ONE_CPU}: {}", names.join(", ")));
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of this machine's primitives: cache lines, wake-ups, sockets, system calls, copies"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { column: "name", help: "Only these rows", values: &NAMES }]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let asked = floor::PROBES.iter().filter(|probe| params.keeps("name", probe.name));
-        let (possible, left_out): (Vec<&Probe>, Vec<&Probe>) =
-            asked.partition(|probe| probe.cores == Cores::One || placement.pair().is_some());
-        if !left_out.is_empty() {
-            let names: Vec<_> = left_out.iter().map(|probe| probe.name).collect();
-            report.note(format!(
-                "skipped: {}: needs two CPUs, but this process may use only one",
-                names.join(", ")
-            ));
-        }
-        let mut probes: Vec<_> = possible.into_iter().map(|probe| (probe, Recorder::new())).collect();
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        progress.begin(u64::from(rounds) * probes.len() as u64);
-        for _ in 0..rounds {
-            for (probe, recorder) in &mut probes {
-                progress.step(probe.name);
-                probe.measure(placement, budget, recorder)?;
-            }
-        }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("partner", "thread of the same process, pinned")
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
-        report.rows = probes.iter().map(|(probe, recorder)| row(probe, &recorder.sample())).collect();
-        Ok(report)
-    }
+    let mut probes: Vec<_> = possible.into_iter().map(|probe| (probe, Recorder::new())).collect();
+    run.begin(probes.len());
+    run.in_turns(
+        &mut probes,
+        |(probe, _)| probe.name.to_owned(),
+        |(probe, recorder), budget| probe.measure(placement, budget, recorder),
+    )?;
+    report.params = run.fields().with("partner", "thread of the same process, pinned");
+    report.rows = probes.iter().map(|(probe, recorder)| row(probe, &recorder.sample())).collect();
+    Ok(report)
 }
 
 fn row(probe: &Probe, sample: &Sample) -> Fields {
@@ -80,30 +55,16 @@ fn gb_per_s(bytes: u32, ns: f64) -> Value {
 }
 
 /// Names of all probes: the values of the column.
-const NAMES: [&str; floor::PROBES.len()] = {
-    let mut names = [""; floor::PROBES.len()];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = floor::PROBES[index].name;
-        index += 1;
-    }
-    names
-};
-
-/// 15 rows take 30 s.
-const ROUNDS: u32 = 10;
-const BUDGET: Duration = Duration::from_millis(200);
-
-/// 15 rows take 3 s.
-const QUICK_ROUNDS: u32 = 5;
-const QUICK_BUDGET: Duration = Duration::from_millis(40);
+const NAMES: [&str; floor::PROBES.len()] = names!(floor::PROBES);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::Params;
+    use crate::progress::Progress;
 
     #[test]
-    fn a_copy_is_rated_in_bytes_per_nanosecond() {
+    fn the_rate_of_a_copy_is_in_bytes_per_nanosecond() {
         assert_eq!(gb_per_s(4096, 100.0), serde_json::json!(41.0));
         assert_eq!(gb_per_s(4096, 0.0), Value::Null);
     }
@@ -113,7 +74,7 @@ mod tests {
         let mut params = Params::new();
         params.quick = true;
         params.choose("name", vec!["instant-now".into(), "syscall".into()]);
-        let report = Floor.run(&params, &mut Progress::on_stderr("floor")).unwrap();
+        let report = EXPERIMENT.measure(&params, &mut Progress::on_stderr("floor")).unwrap();
         let names: Vec<_> = report.rows.iter().filter_map(|row| row.value("name")).collect();
         assert_eq!(names, ["syscall", "instant-now"]);
     }

@@ -6,79 +6,60 @@ use pronto_core::session::Chunking;
 
 use crate::clock;
 use crate::echo::{Provider, call_32};
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::placement::{Placement, alone};
-use crate::progress::Progress;
+use crate::experiment::{Cpus, Experiment, Rounds, Run};
+use crate::params::Axis;
+use crate::placement::alone;
 use crate::rendezvous::stream::{MESSAGE, Stream};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::Recorder;
 
-/// The experiment. The callee is a separate process, whose serving thread polls, replies to the calls and moves the messages. Rounds
-/// with and without messages alternate.
-#[derive(Debug)]
-pub(crate) struct HeadOfLine;
+/// The callee is a separate process, whose serving thread polls, replies to the calls and moves the messages. Rounds with and without
+/// messages alternate.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "head-of-line",
+    about: "32 B calls while 64 MiB messages go to the same peer in chunks, and the same calls alone",
+    axes: &[Axis::PROVIDER],
+    cpus: Cpus::Two,
+    // 20 s.; quick: 4 s.
+    rounds: [Rounds::new(10, 500), Rounds::new(4, 250)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for HeadOfLine {
-    fn name(&self) -> &'static str {
-        "head-of-line"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "32 B calls while 64 MiB messages go to the same peer in chunks, and the same calls alone"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] }]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        progress.begin(u64::from(rounds) * providers.len() as u64);
-        let mut rows = Vec::new();
-        for provider in providers {
-            let row = alone(cpus.caller, || {
-                let mut stream = Stream::start(provider, cpus.server)?;
-                let mut row = Row::new(provider);
-                for _ in 0..rounds {
-                    progress.step(provider.name());
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let providers = Provider::kept(run.params);
+    run.begin(providers.len());
+    let mut rows = Vec::new();
+    for provider in providers {
+        rows.push(alone(run.cpus.caller, || {
+            let mut stream = Stream::start(provider, run.cpus.server)?;
+            let mut row = [Row::new(provider)];
+            run.in_turns(
+                &mut row,
+                |_| provider.name().into(),
+                |row, budget| {
                     calls(&mut row.idle, budget, || call_32(&stream.peer).map(drop))?;
                     let loaded = &mut row.loaded;
                     let call = |peer: &pronto::Peer| calls(loaded, budget, || call_32(peer).map(drop));
                     let ((), messages, time) = stream.while_sending(call)?;
                     row.messages += messages;
                     row.time += time;
-                }
-                Ok(row)
-            })?;
-            rows.push(row);
-        }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("callee", "separate process, pinned; its serving thread spins")
-            .with("message_mib", MESSAGE >> 20)
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0));
-        report.claims = rows.iter().filter_map(Row::claim).collect();
-        report.rows = rows.iter().flat_map(Row::fields).collect();
-        Ok(report)
+                    Ok(())
+                },
+            )?;
+            let [row] = row;
+            Ok(row)
+        })?);
     }
+    Ok(Report {
+        params: run
+            .fields()
+            .with("callee", "separate process, pinned; its serving thread spins")
+            .with("message_mib", MESSAGE >> 20),
+        claims: rows.iter().filter_map(Row::claim).collect(),
+        rows: rows.iter().flat_map(Row::fields).collect(),
+        ..Report::default()
+    })
 }
 
 /// Makes calls one after another and times each; makes at least one.
@@ -141,7 +122,7 @@ impl Row {
                 .with("p50_ns", sample.p50_ns)
                 .with("p99_ns", sample.p99_ns)
                 .with("p999_ns", sample.p999_ns)
-                .with("aa", sample.aa.map(|aa| decimals(aa, 2)))
+                .with_aa(&sample)
                 .with("chunk_bytes", self.chunk())
                 .with("chunk_us", decimals(self.chunk_us(), 1))
                 .with("messages", self.messages)
@@ -165,25 +146,12 @@ impl Row {
                 "tcp: increase of the p99 over the same calls alone, us: at most two chunk times",
             ),
         };
-        Some(Claim {
-            id,
-            text: text.into(),
-            published: decimals(bound, 1),
-            measured: decimals(loaded - idle, 1),
-            holds: loaded - idle <= bound,
-        })
+        Some(Claim::at_most(id, text, bound, loaded - idle, 1))
     }
 }
 
 /// The bar.
 const SHM_US: f64 = 2.0;
-
-/// 20 s.
-const ROUNDS: u32 = 10;
-const BUDGET: Duration = Duration::from_millis(500);
-/// 4 s.
-const QUICK_ROUNDS: u32 = 4;
-const QUICK_BUDGET: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {

@@ -1,111 +1,73 @@
 //! `load`: latency against offered load (open loop), incast, and a slow receiver.
 
 use core::time::Duration;
-use std::thread;
 
 use anyhow::Context as _;
 use pronto::{Peer, WaitPolicy};
 
 use crate::echo::{Provider, Wait};
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::placement::{Cpu, Placement, keep_off};
-use crate::progress::Progress;
+use crate::experiment::{Cpus, Experiment, Rounds, Run};
+use crate::params::{Axis, Choice as _, choices};
+use crate::placement::apart;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 use crate::traffic::drive::{Open, calls};
 use crate::traffic::messages::{Call32, Slow};
 use crate::traffic::open_loop::open_loop;
 use crate::traffic::receiver::Receiver;
+use crate::workers;
 
-/// The experiment. The load is a share of the rate that the same senders reach with 16 open calls each, measured in the same minute.
-#[derive(Debug)]
-pub(crate) struct Load;
+/// The load is a share of the rate that the same senders reach with 16 open calls each, measured in the same minute.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "load",
+    about: "latency against offered load without coordinated omission; incast; a slow receiver",
+    axes: &[Axis::PROVIDER, Axis::new("scenario", "Only these", Scenario::NAMES)],
+    cpus: Cpus::Two,
+    // 48 rows take a minute, or 10 s in a quick run. Each round is long enough for an overload to show.
+    rounds: [Rounds::new(2, 500), Rounds::new(2, 80)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Load {
-    fn name(&self) -> &'static str {
-        "load"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "latency against offered load without coordinated omission; incast; a slow receiver"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
-            Axis { column: "scenario", help: "Only these", values: &["one", "incast", "slow"] },
-        ]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let time = if params.quick { QUICK_TIME } else { TIME };
-        let cases: Vec<(Provider, Scenario)> = Provider::ALL
-            .into_iter()
-            .flat_map(|provider| Scenario::ALL.map(|scenario| (provider, scenario)))
-            .filter(|(provider, scenario)| {
-                params.keeps("provider", provider.name()) && params.keeps("scenario", scenario.name())
-            })
-            .collect();
-        progress.begin(u64::from(ROUNDS) * (cases.len() * LOADS.len()) as u64);
-        let mut rows = Vec::new();
-        for (provider, scenario) in cases {
-            let case = Case { provider, scenario, time };
-            // In a separate thread, so that its CPU affinity does not affect the caller.
-            let run = || case.run(cpus.server, progress);
-            let found = thread::scope(|scope| scope.spawn(run).join().expect("measurements do not panic"));
-            rows.extend(found?);
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let scenarios = Scenario::kept(run.params, "scenario");
+    let providers = Provider::kept(run.params);
+    run.begin(providers.len() * scenarios.len() * LOADS.len());
+    let mut rows = Vec::new();
+    for provider in providers {
+        for scenario in &scenarios {
+            let case = Case { provider, scenario: *scenario, time: run.budget };
+            rows.extend(apart(run.cpus.server, |_| case.run(run))?);
         }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
+    }
+    Ok(Report {
+        params: Fields::default()
+            .with("cpus", run.placement.numbers())
             .with("receiver", "separate process, pinned; spins")
             .with("size", 32)
             .with("arrivals", "at fixed intervals; latency counts from when a call was due")
             .with("incast_senders", INCAST)
             .with("slow_handler_us", 20)
-            .with("rounds", ROUNDS)
-            .with("time_ms", decimals(time.as_secs_f64() * 1e3, 0));
-        report.claims = claims(&rows);
-        report.rows = rows.iter().map(Row::fields).collect();
-        Ok(report)
-    }
+            .with("rounds", run.rounds)
+            .with("time_ms", decimals(run.budget.as_secs_f64() * 1e3, 0)),
+        claims: claims(&rows),
+        rows: rows.iter().map(Row::fields).collect(),
+        ..Report::default()
+    })
 }
 
-/// Senders and receiver of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scenario {
-    One,
-    /// Several nodes at the same time.
-    Incast,
-    /// One sender, and a handler that takes 20 us.
-    Slow,
+choices! {
+    /// Senders and receiver of a row.
+    enum Scenario {
+        One = "one",
+        /// Several nodes at the same time.
+        Incast = "incast",
+        /// One sender, and a handler that takes 20 us.
+        Slow = "slow",
+    }
 }
 
 impl Scenario {
-    const ALL: [Self; 3] = [Self::One, Self::Incast, Self::Slow];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::One => "one",
-            Self::Incast => "incast",
-            Self::Slow => "slow",
-        }
-    }
-
     const fn senders(self) -> u16 {
         if matches!(self, Self::Incast) { INCAST } else { 1 }
     }
@@ -129,10 +91,9 @@ struct Row {
 }
 
 impl Case {
-    fn run(&self, server: Cpu, progress: &mut Progress) -> anyhow::Result<Vec<Row>> {
-        keep_off(server)?;
+    fn run(&self, run: &mut Run<'_>) -> anyhow::Result<Vec<Row>> {
         let wait = Wait(WaitPolicy::Spin);
-        let receiver = Receiver::spawn(self.provider, wait, server)?;
+        let receiver = Receiver::spawn(self.provider, wait, run.cpus.server)?;
         let nodes: Vec<_> = (0..self.scenario.senders())
             .map(|sender| receiver.meet_as(sender, wait))
             .collect::<anyhow::Result<_>>()?;
@@ -143,12 +104,8 @@ impl Case {
         })?;
         let capacity = approximate(answered.iter().sum()) / self.time.as_secs_f64();
         let mut rows: Vec<Row> = LOADS.iter().map(|share| self.row(*share, share * capacity)).collect();
-        for _ in 0..ROUNDS {
-            for row in &mut rows {
-                progress.step(&format!("{} {} {}", self.provider.name(), self.scenario.name(), row.share));
-                self.round(&peers, row)?;
-            }
-        }
+        let label = |row: &Row| format!("{} {} {}", self.provider.name(), self.scenario.name(), row.share);
+        run.in_turns(&mut rows, label, |row, _| self.round(&peers, row))?;
         Ok(rows)
     }
 
@@ -178,13 +135,7 @@ fn together<T: Send>(
     peers: &[&Peer],
     work: impl Fn(&Peer) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Vec<T>> {
-    thread::scope(|scope| {
-        let senders: Vec<_> = peers.iter().map(|peer| scope.spawn(|| work(peer))).collect();
-        senders
-            .into_iter()
-            .map(|sender| sender.join().expect("senders do not panic").context("a sender failed"))
-            .collect()
-    })
+    workers::each(peers, |peer| work(peer).context("a sender failed")).into_iter().collect()
 }
 
 impl Row {
@@ -200,7 +151,7 @@ impl Row {
             .with("p50_ns", seen.p50_ns)
             .with("p99_ns", seen.p99_ns)
             .with("p999_ns", seen.p999_ns)
-            .with("aa", seen.aa.map(|aa| decimals(aa, 2)))
+            .with_aa(&seen)
     }
 }
 
@@ -216,16 +167,12 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let of = |provider: Provider| {
         let rows: Vec<&Row> =
             rows.iter().filter(|row| (row.provider, row.scenario) == (provider, Scenario::One)).collect();
-        knee(&rows).map(|knee| Claim {
-            id: if provider == Provider::Shm { "O1" } else { "O2" },
-            text: format!(
-                "{}, one sender: load at the knee, as a share of the closed-loop rate, at least half",
-                provider.name()
-            ),
-            published: decimals(HALF, 2),
-            measured: decimals(knee, 2),
-            holds: knee >= HALF,
-        })
+        let id = if provider == Provider::Shm { "O1" } else { "O2" };
+        let text = format!(
+            "{}, one sender: load at the knee, as a share of the closed-loop rate, at least half",
+            provider.name()
+        );
+        knee(&rows).map(|knee| Claim::at_least(id, text, HALF, knee, 2))
     };
     Provider::ALL.into_iter().filter_map(of).collect()
 }
@@ -236,16 +183,8 @@ const CALL: Call32 = Call32 { bytes: [7; 32] };
 const LOADS: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.1];
 const HALF: f64 = 0.5;
 
-/// Nodes that send to one.
+/// Number of nodes that send to one.
 const INCAST: u16 = 4;
-
-/// All loads of a case take turns. Each round is long enough for an overload to show.
-const ROUNDS: u32 = 2;
-
-/// 48 rows take a minute.
-const TIME: Duration = Duration::from_millis(500);
-/// 48 rows take 10 s.
-const QUICK_TIME: Duration = Duration::from_millis(80);
 
 #[cfg(test)]
 mod tests {

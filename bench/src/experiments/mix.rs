@@ -8,67 +8,47 @@ use minidos::messages::Kind;
 use serde_json::Value;
 
 use crate::echo::Provider;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Run};
 use crate::mix::{NODES, Nodes, Seen};
-use crate::params::{Axis, Params};
+use crate::params::Axis;
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::approximate;
 
-/// The experiment. Every message carries its sender and its position in its stream. A lost, duplicated, reordered or corrupt
-/// message fails the run.
-#[derive(Debug)]
-pub(crate) struct Mix;
+/// Every message carries its sender and its position in its stream. A lost, duplicated, reordered or corrupt message fails the run.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "mix",
+    paper: Some("comm-layer"),
+    figure: Some("Fig. 2"),
+    about: "all message types of a distributed OS, in the paper's proportions, between four nodes at full speed",
+    axes: &[Axis::PROVIDER],
+    seconds: Some([SECONDS, QUICK_SECONDS]),
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Mix {
-    fn name(&self) -> &'static str {
-        "mix"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let seconds = EXPERIMENT.seconds(run.params);
+    let providers = Provider::kept(run.params);
+    run.progress.begin(u64::from(seconds) * providers.len() as u64);
+    let mut report = Report::default();
+    let mut all = Seen::default();
+    for provider in providers {
+        let seen = measure(provider, seconds, run.progress)?;
+        report.rows.extend(rows(provider, &seen));
+        all.add(&seen);
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("comm-layer")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("Fig. 2")
-    }
-
-    fn about(&self) -> &'static str {
-        "all message types of a distributed OS, in the paper's proportions, between four nodes at full speed"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] }]
-    }
-
-    fn seconds(&self, quick: bool) -> Option<u32> {
-        Some(if quick { QUICK_SECONDS } else { SECONDS })
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let seconds = params.seconds.unwrap_or(if params.quick { QUICK_SECONDS } else { SECONDS });
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        progress.begin(u64::from(seconds) * providers.len() as u64);
-        let mut report = Report::default();
-        let mut all = Seen::default();
-        for provider in providers {
-            let seen = measure(provider, seconds, progress)?;
-            report.rows.extend(rows(provider, &seen));
-            all.add(&seen);
-        }
-        report.claims = claims(&all);
-        report.params = Fields::default()
-            .with("nodes", NODES)
-            .with("seconds", seconds)
-            .with("placement", "separate processes, not pinned; adaptive waiting; handlers on the pool")
-            .with("lost", all.lost())
-            .with("duplicated", all.faults.duplicated)
-            .with("out_of_order", all.faults.out_of_order)
-            .with("corrupt", all.faults.corrupt)
-            .with("waits_for_room", all.waits_for_room);
-        Ok(report)
-    }
+    report.claims = claims(&all);
+    report.params = Fields::default()
+        .with("nodes", NODES)
+        .with("seconds", seconds)
+        .with("placement", "separate processes, not pinned; adaptive waiting; handlers on the pool")
+        .with("lost", all.lost())
+        .with("duplicated", all.faults.duplicated)
+        .with("out_of_order", all.faults.out_of_order)
+        .with("corrupt", all.faults.corrupt)
+        .with("waits_for_room", all.waits_for_room);
+    Ok(report)
 }
 
 fn measure(provider: Provider, seconds: u32, progress: &mut Progress) -> anyhow::Result<Seen> {
@@ -92,7 +72,7 @@ fn measure(provider: Provider, seconds: u32, progress: &mut Progress) -> anyhow:
     Ok(seen)
 }
 
-/// One row for each type, and one for all.
+/// Returns one row for each type, and one for all.
 fn rows(provider: Provider, seen: &Seen) -> Vec<Fields> {
     let types = Kind::ALL.iter().map(|kind| (kind.name(), seen.traffic.of(*kind)));
     types
@@ -141,36 +121,16 @@ fn claims(seen: &Seen) -> Vec<Claim> {
     let all = sum(seen);
     let is_share = |id, text: &str, published: f64, part: u64, whole: u64| {
         let measured = approximate(part) / approximate(whole);
-        Claim {
-            id,
-            text: text.into(),
-            published: decimals(published, 3),
-            measured: decimals(measured, 3),
-            holds: (measured - published).abs() <= TOLERANCE,
-        }
+        let holds = (measured - published).abs() <= TOLERANCE;
+        Claim::new(id, text, decimals(published, 3), decimals(measured, 3), holds)
     };
+    let small = "share of messages under 100 B (by construction of the mix)";
+    let large = "share of bytes in messages of over 1 KiB (by construction of the mix)";
+    let wrong = "number of messages lost, duplicated, out of order or corrupt";
     vec![
-        is_share(
-            "K16a",
-            "share of messages under 100 B (by construction of the mix)",
-            0.744,
-            all.under_100,
-            all.sent,
-        ),
-        is_share(
-            "K16b",
-            "share of bytes in messages of over 1 KiB (by construction of the mix)",
-            0.971,
-            all.large_bytes,
-            all.bytes,
-        ),
-        Claim {
-            id: "M1",
-            text: "number of messages lost, duplicated, out of order or corrupt".into(),
-            published: 0.into(),
-            measured: seen.wrong().into(),
-            holds: seen.wrong() == 0,
-        },
+        is_share("K16a", small, 0.744, all.under_100, all.sent),
+        is_share("K16b", large, 0.971, all.large_bytes, all.bytes),
+        Claim::new("M1", wrong, 0, seen.wrong(), seen.wrong() == 0),
     ]
 }
 
@@ -178,7 +138,7 @@ fn claims(seen: &Seen) -> Vec<Claim> {
 const SECONDS: u32 = 15;
 const QUICK_SECONDS: u32 = 3;
 
-/// The row that sums up the others.
+/// Name of the row with the sum of the others.
 const ALL: &str = "all";
 
 /// Tolerated difference between the mix and the paper's, a share.

@@ -13,7 +13,6 @@ mod expedite;
 mod expedite_sim;
 mod floor;
 mod head_of_line;
-mod idle_peers;
 mod latency;
 mod load;
 mod mix;
@@ -22,9 +21,7 @@ mod peers;
 mod pioman_fig3;
 mod pioman_table2;
 mod rate;
-mod ring;
 mod sessions;
-mod sim_speed;
 mod soak;
 mod straggler;
 mod threshold;
@@ -33,51 +30,47 @@ mod wakeup;
 
 use crate::experiment::Experiment;
 
-/// Every experiment, in the order in which `pronto-bench list` names them.
-pub const ALL: &[&dyn Experiment] = &[
-    &floor::Floor,
-    &latency::Latency,
-    &anatomy::Anatomy,
-    &rate::Rate,
-    &bandwidth::Bandwidth,
-    &comm_fig1::CommFig1,
-    &comm_fig3::CommFig3,
-    &comm_fig4::CommFig4,
-    &completion::Completion,
-    &load::Load,
-    &threshold::Threshold,
-    &idle_peers::IdlePeers,
-    &adaptive::Adaptive,
-    &pioman_table2::PiomanTable2,
-    &straggler::Straggler,
-    &ring::Ring,
-    &sessions::Sessions,
-    &soak::Soak,
-    &mix::Mix,
-    &peers::Peers,
-    &wakeup::Wakeup,
-    &pioman_fig3::PiomanFig3,
-    &head_of_line::HeadOfLine,
-    &overlap_tables::OverlapTables,
-    &expedite_sim::ExpediteSim,
-    &expedite::Handlers,
+/// Every experiment, in the order of `pronto-bench list`.
+pub(crate) const ALL: &[&Experiment] = &[
+    &floor::EXPERIMENT,
+    &latency::EXPERIMENT,
+    &anatomy::EXPERIMENT,
+    &rate::EXPERIMENT,
+    &bandwidth::EXPERIMENT,
+    &comm_fig1::EXPERIMENT,
+    &comm_fig3::EXPERIMENT,
+    &comm_fig4::EXPERIMENT,
+    &completion::EXPERIMENT,
+    &load::EXPERIMENT,
+    &threshold::EXPERIMENT,
+    &adaptive::EXPERIMENT,
+    &pioman_table2::EXPERIMENT,
+    &straggler::EXPERIMENT,
+    &sessions::EXPERIMENT,
+    &soak::EXPERIMENT,
+    &mix::EXPERIMENT,
+    &peers::EXPERIMENT,
+    &wakeup::EXPERIMENT,
+    &pioman_fig3::EXPERIMENT,
+    &head_of_line::EXPERIMENT,
+    &overlap_tables::EXPERIMENT,
+    &expedite_sim::EXPERIMENT,
+    &expedite::HANDLERS,
     &expedite::PINGS_WITHOUT,
     &expedite::PINGS_BOOSTED,
-    &expedite::Late,
+    &expedite::LATE,
     &expedite::PAIRS,
     &expedite::TENTH,
-    &expedite::Computing,
-    &expedite::Nice,
-    &sim_speed::SimSpeed,
-    &cosched_sim::CoschedSim,
-    &wait_sim::WaitSim,
-    &cosched_scale::CoschedScale,
+    &expedite::COMPUTING,
+    &expedite::NICE,
+    &cosched_sim::EXPERIMENT,
+    &wait_sim::EXPERIMENT,
+    &cosched_scale::EXPERIMENT,
 ];
 
 /// Returns the experiment with that name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static dyn Experiment> {
-    ALL.iter().copied().find(|experiment| experiment.name() == name)
+pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.name == name)
 }
 
 #[cfg(test)]
@@ -88,19 +81,15 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_lower_case() {
-        let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name()).collect();
+        let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name).collect();
         assert_eq!(names.len(), ALL.len());
-        assert!(
-            names
-                .iter()
-                .all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
-        );
-        assert!(names.iter().all(|name| find(name).is_some_and(|found| found.name() == *name)));
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(names.iter().all(|name| !name.is_empty() && name.chars().all(is_plain)));
     }
 
     #[test]
     fn columns_are_spelled_so_that_options_can_be() {
-        for axis in ALL.iter().flat_map(|experiment| experiment.axes()) {
+        for axis in ALL.iter().flat_map(|experiment| experiment.axes) {
             assert!(axis.column.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{axis:?}");
             assert!(
                 !["json", "quick", "plots", "seconds", "help", "version"].contains(&axis.column)

@@ -1,121 +1,108 @@
 //! `peers`: a 32 B call and a pipelined load over Pronto, other projects' libraries and bare sockets, in turns.
 
-use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde_json::Value;
-
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
+use crate::experiment::{Cpus, Experiment, Rounds as Length, Run};
+use crate::params::Axis;
 use crate::peers::line_up::{self, Built, Participant};
 use crate::peers::round::Rounds;
 use crate::peers::{PAYLOAD, WINDOW};
-use crate::placement::Placement;
-use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
-use crate::sample::{Sample, approximate};
+use crate::sample::approximate;
 
-/// The experiment. Every round of a participant is a fresh pair of processes; rounds of all participants take turns.
-#[derive(Debug)]
-pub(crate) struct Peers;
+/// Every round of a participant is a fresh pair of processes; rounds of all participants take turns.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "peers",
+    about: "the same calls over Pronto, tarpc, tonic, iceoryx2, UCX, Open MPI, libfabric and bare sockets, in turns",
+    axes: &[
+        Axis::new(
+            "peer",
+            "Only these projects",
+            &["raw", "pronto", "tarpc", "tonic", "iceoryx2", "ucx", "openmpi", "libfabric"],
+        ),
+        Axis::new("provider", "Only over these", &["shm", "tcp"]),
+        Axis::new("setting", "Only so set", &["default", "best", "tagged", "block"]),
+    ],
+    cpus: Cpus::Two,
+    // 27 participants take four minutes, or 45 s in a quick run.
+    rounds: [Length::new(10, 500), Length::new(3, 150)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Peers {
-    fn name(&self) -> &'static str {
-        "peers"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "the same calls over Pronto, tarpc, tonic, iceoryx2, UCX, Open MPI, libfabric and bare sockets, in turns"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis {
-                column: "peer",
-                help: "Only these projects",
-                values: &["raw", "pronto", "tarpc", "tonic", "iceoryx2", "ucx", "openmpi", "libfabric"],
-            },
-            Axis { column: "provider", help: "Only over these", values: &["shm", "tcp"] },
-            Axis { column: "setting", help: "Only so set", values: &["default", "best", "tagged", "block"] },
-        ]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let asked = line_up::ALL.iter().filter(|one| {
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let params = run.params;
+    let mut rows: Vec<_> = line_up::ALL
+        .iter()
+        .filter(|one| {
             params.keeps("peer", one.peer)
                 && params.keeps("provider", one.provider)
                 && params.keeps("setting", one.setting)
-        });
-        let mut asked: Vec<_> = asked.map(|one| (one, Rounds::default())).collect();
-        let built = build(&asked, &mut report);
-        asked.retain(|(one, _)| one.program().is_none_or(|program| built.contains_key(&program)));
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, QUICK_BUDGET) } else { (ROUNDS, BUDGET) };
-        // Before any thread is pinned: the result has to hold for two CPUs.
-        let wake_up = pronto_node::wake_up_cost();
-        progress.begin(u64::from(rounds) * asked.len() as u64);
-        let mut failed = BTreeMap::new();
-        for _ in 0..rounds {
-            for (one, rounds) in &mut asked {
-                progress.step(&format!("{} {} {}", one.peer, one.provider, one.setting));
-                let name = (one.peer, one.provider, one.setting);
-                if !failed.contains_key(&name)
-                    && let Err(error) = one.round(&built, cpus, budget, rounds)
-                {
-                    // A failure of ours ends the run; a failure of others is only reported.
-                    anyhow::ensure!(one.program().is_some(), "{}: {error:#}", one.peer);
-                    failed.insert(name, format!("{error:#}"));
-                }
+        })
+        .map(|one| Row { one, rounds: Rounds::default(), failed: None })
+        .collect();
+    let built = build(&rows, &mut report);
+    rows.retain(|row| row.one.program().is_none_or(|program| built.contains_key(&program)));
+    // Measured before any thread is pinned, because the result has to hold for two CPUs.
+    let wake_up = pronto_node::wake_up_cost();
+    run.begin(rows.len());
+    let cpus = run.cpus;
+    run.in_turns(
+        &mut rows,
+        |row| row.one.title(),
+        |row, budget| {
+            if row.failed.is_none()
+                && let Err(error) = row.one.round(&built, cpus, budget, &mut row.rounds)
+            {
+                // A failure of ours ends the run; a failure of others is only reported.
+                anyhow::ensure!(row.one.program().is_some(), "{}: {error:#}", row.one.peer);
+                row.failed = Some(format!("{error:#}"));
             }
+            Ok(())
+        },
+    )?;
+    for Row { one, failed, .. } in &rows {
+        if let Some(why) = failed {
+            report.note(format!(
+                "skipped: {} over {}, {}: a round failed: {why}",
+                one.peer, one.provider, one.setting
+            ));
         }
-        for ((peer, provider, setting), why) in &failed {
-            report.note(format!("skipped: {peer} over {provider}, {setting}: a round failed: {why}"));
-        }
-        asked.retain(|(one, _)| !failed.contains_key(&(one.peer, one.provider, one.setting)));
-        let rows: Vec<Row> = asked.iter().map(|(one, rounds)| Row::of(one, rounds)).collect();
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with(
-                "processes",
-                "a fresh caller and a fresh server for each round, each pinned; bare sockets: two threads",
-            )
-            .with("size", PAYLOAD)
-            .with("window", WINDOW)
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
-            .with("wake_up_ns", wake_up.0);
-        report.claims = claims(&rows);
-        report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
-        Ok(report)
     }
+    rows.retain(|row| row.failed.is_none());
+    report.params = run
+        .fields()
+        .with(
+            "processes",
+            "a fresh caller and a fresh server for each round, each pinned; bare sockets: two threads",
+        )
+        .with("size", PAYLOAD)
+        .with("window", WINDOW)
+        .with("wake_up_ns", wake_up.0);
+    report.claims = claims(&rows);
+    report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
+    Ok(report)
+}
+
+/// A selected participant.
+struct Row {
+    one: &'static Participant,
+    rounds: Rounds,
+    /// Reason for the end of its rounds, if one failed.
+    failed: Option<String>,
 }
 
 /// Builds the program of each selected participant once, and notes each participant that cannot be built.
-fn build(asked: &[(&Participant, Rounds)], report: &mut Report) -> Built {
-    let programs: BTreeSet<_> = asked.iter().filter_map(|(one, _)| one.program()).collect();
+fn build(rows: &[Row], report: &mut Report) -> Built {
+    let programs: BTreeSet<_> = rows.iter().filter_map(|row| row.one.program()).collect();
     let mut built = Built::new();
     for program in programs {
         match program.build() {
             Ok(path) => drop(built.insert(program, path)),
             Err(error) => {
-                let peers: BTreeSet<_> = asked
-                    .iter()
-                    .filter(|(one, _)| one.program() == Some(program))
-                    .map(|(one, _)| one.peer)
-                    .collect();
+                let of_program = rows.iter().filter(|row| row.one.program() == Some(program));
+                let peers: BTreeSet<_> = of_program.map(|row| row.one.peer).collect();
                 let peers: Vec<_> = peers.into_iter().collect();
                 report.note(format!("skipped: {}: {error:#}", peers.join(", ")));
             }
@@ -124,76 +111,46 @@ fn build(asked: &[(&Participant, Rounds)], report: &mut Report) -> Built {
     built
 }
 
-/// One row.
-#[derive(Clone, Debug)]
-struct Row {
-    one: &'static str,
-    provider: &'static str,
-    setting: &'static str,
-    how: &'static str,
-    version: Option<String>,
-    call: Sample,
-    aa: f64,
-    rpc_per_s: f64,
-    rate_aa: f64,
-    one_way_per_s: f64,
-    /// CPU nanoseconds, context switches and wake-ups per message.
-    each: [f64; 3],
-}
-
 impl Row {
-    fn of(one: &Participant, rounds: &Rounds) -> Self {
-        Self {
-            one: one.peer,
-            provider: one.provider,
-            setting: one.setting,
-            how: one.how,
-            version: rounds.version.clone(),
-            call: rounds.calls.sample(),
-            aa: rounds.a_to_a(),
-            rpc_per_s: rounds.load.per_second(),
-            rate_aa: rounds.load.a_to_a(),
-            one_way_per_s: rounds.stream.per_second(),
-            each: rounds.each(),
-        }
-    }
-
     fn fields(&self, all: &[Self]) -> Fields {
-        let ours = all.iter().find(|row| row.is("pronto", self.provider, "best"));
-        let ratio = |mine: f64, ours: Option<f64>| ours.map_or(Value::Null, |ours| decimals(mine / ours, 2));
+        let pronto = all.iter().find(|row| row.is("pronto", self.one.provider, "best"));
+        let to_pronto = |of: fn(&Self) -> f64| pronto.map(|pronto| decimals(of(self) / of(pronto), 2));
+        let call = self.rounds.calls.sample();
+        let [cpu_ns, switches, wakes] = self.rounds.each();
         Fields::default()
-            .with("peer", self.one)
-            .with("provider", self.provider)
-            .with("setting", self.setting)
-            .with("version", self.version.clone())
-            .with("p50_ns", self.call.p50_ns)
-            .with("aa", decimals(self.aa, 2))
-            .with(
-                "to_pronto",
-                ratio(approximate(self.call.p50_ns), ours.map(|row| approximate(row.call.p50_ns))),
-            )
-            .with("p99_ns", self.call.p99_ns)
-            .with("batch_ns", decimals(self.call.batch_ns, 1))
-            .with("rpc_per_s", decimals(self.rpc_per_s, 0))
-            .with("rate_aa", decimals(self.rate_aa, 2))
-            .with("rate_to_pronto", ratio(self.rpc_per_s, ours.map(|row| row.rpc_per_s)))
-            .with("one_way_per_s", decimals(self.one_way_per_s, 0))
-            .with("cpu_ns", decimals(self.each[0], 0))
-            .with("switches", decimals(self.each[1], 4))
-            .with("wakes", decimals(self.each[2], 4))
-            .with("how", self.how)
+            .with("peer", self.one.peer)
+            .with("provider", self.one.provider)
+            .with("setting", self.one.setting)
+            .with("version", self.rounds.version.clone())
+            .with("p50_ns", call.p50_ns)
+            .with("aa", decimals(self.rounds.a_to_a(), 2))
+            .with("to_pronto", to_pronto(Self::p50))
+            .with("p99_ns", call.p99_ns)
+            .with("batch_ns", decimals(call.batch_ns, 1))
+            .with("rpc_per_s", decimals(self.rate(), 0))
+            .with("rate_aa", decimals(self.rounds.load.a_to_a(), 2))
+            .with("rate_to_pronto", to_pronto(Self::rate))
+            .with("one_way_per_s", decimals(self.one_way(), 0))
+            .with("cpu_ns", decimals(cpu_ns, 0))
+            .with("switches", decimals(switches, 4))
+            .with("wakes", decimals(wakes, 4))
+            .with("how", self.one.how)
     }
 
     fn is(&self, peer: &str, provider: &str, setting: &str) -> bool {
-        (self.one, self.provider, self.setting) == (peer, provider, setting)
+        (self.one.peer, self.one.provider, self.one.setting) == (peer, provider, setting)
     }
 
     fn p50(&self) -> f64 {
-        approximate(self.call.p50_ns)
+        approximate(self.rounds.calls.sample().p50_ns)
     }
 
     fn rate(&self) -> f64 {
-        self.rpc_per_s
+        self.rounds.load.per_second()
+    }
+
+    fn one_way(&self) -> f64 {
+        self.rounds.stream.per_second()
     }
 }
 
@@ -210,7 +167,7 @@ fn over_shm(rows: &[Row]) -> [Option<Claim>; 3] {
     let iceoryx = "shm, both polling, p50: as a multiple of an iceoryx2 call, at most";
     [
         at_most("V1", ucx, 0.8, ours.map(Row::p50), all.quickest("ucx", "shm")),
-        at_least("V2", one_way, 0.75, ours.map(Row::rate), all.most("ucx", "shm", |row| row.one_way_per_s)),
+        at_least("V2", one_way, 0.75, ours.map(Row::rate), all.most("ucx", "shm", Row::one_way)),
         at_most("V3", iceoryx, 1.0, ours.map(Row::p50), all.quickest("iceoryx2", "shm")),
     ]
 }
@@ -247,7 +204,7 @@ impl<'a> Rows<'a> {
     }
 
     fn of(self, peer: &str, provider: &str, value: impl Fn(&Row) -> f64) -> impl Iterator<Item = f64> {
-        let rows = self.0.iter().filter(move |row| (row.one, row.provider) == (peer, provider));
+        let rows = self.0.iter().filter(move |row| (row.one.peer, row.one.provider) == (peer, provider));
         rows.map(value).filter(|value| value.is_finite())
     }
 
@@ -267,8 +224,7 @@ fn at_most(
     ours: Option<f64>,
     theirs: Option<f64>,
 ) -> Option<Claim> {
-    let measured = ours? / theirs?;
-    Some(claim(id, text, bound, measured, measured <= bound))
+    Some(Claim::at_most(id, text, bound, ours? / theirs?, 2))
 }
 
 fn at_least(
@@ -278,51 +234,29 @@ fn at_least(
     ours: Option<f64>,
     theirs: Option<f64>,
 ) -> Option<Claim> {
-    let measured = ours? / theirs?;
-    Some(claim(id, text, bound, measured, measured >= bound))
+    Some(Claim::at_least(id, text, bound, ours? / theirs?, 2))
 }
-
-fn claim(id: &'static str, text: &str, bound: f64, measured: f64, holds: bool) -> Claim {
-    Claim { id, text: text.into(), published: decimals(bound, 2), measured: decimals(measured, 2), holds }
-}
-
-/// 27 participants take four minutes.
-const ROUNDS: u32 = 10;
-const BUDGET: Duration = Duration::from_millis(500);
-
-/// 27 participants take 45 s.
-const QUICK_ROUNDS: u32 = 3;
-const QUICK_BUDGET: Duration = Duration::from_millis(150);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(name: [&'static str; 3], p50_ns: u64, rpc_per_s: f64, one_way_per_s: f64) -> Row {
-        let [one, provider, setting] = name;
-        let call = Sample { p50_ns, ..Sample::default() };
-        let (how, version, aa, rate_aa) = ("", None, 1.0, 1.0);
-        Row {
-            one,
-            provider,
-            setting,
-            how,
-            version,
-            call,
-            aa,
-            rpc_per_s,
-            rate_aa,
-            one_way_per_s,
-            each: [0.0; 3],
-        }
+    fn row(name: [&str; 3], p50_ns: u64, rpc_per_s: u64, one_way_per_s: u64) -> Row {
+        let is = |one: &&Participant| [one.peer, one.provider, one.setting] == name;
+        let one = line_up::ALL.iter().find(is).unwrap();
+        let mut rounds = Rounds::default();
+        let text =
+            format!("single {p50_ns} 1\nload {rpc_per_s} 1000000000\nstream {one_way_per_s} 1000000000\n");
+        rounds.take(&text).unwrap();
+        Row { one, rounds, failed: None }
     }
 
     #[test]
     fn a_peer_counts_with_its_better_setting() {
         let rows = [
-            row(["pronto", "shm", "best"], 200, 8e6, 9e6),
-            row(["ucx", "shm", "default"], 240, 1e6, 14e6),
-            row(["ucx", "shm", "best"], 300, 2e6, 5e6),
+            row(["pronto", "shm", "best"], 200, 8_000_000, 9_000_000),
+            row(["ucx", "shm", "default"], 240, 1_000_000, 14_000_000),
+            row(["ucx", "shm", "best"], 300, 2_000_000, 5_000_000),
         ];
         let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
         assert_eq!(verdicts, [("V1", false), ("V2", false)]);
@@ -330,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_claimed_of_who_was_not_measured() {
-        assert!(claims(&[row(["ucx", "shm", "best"], 300, 2e6, 5e6)]).is_empty());
+    fn there_are_no_claims_about_peers_that_were_not_measured() {
+        assert!(claims(&[row(["ucx", "shm", "best"], 300, 2_000_000, 5_000_000)]).is_empty());
     }
 }

@@ -1,143 +1,115 @@
 //! `pioman-fig3`: the duration of a send while its receiver computes, with each engine, over Pronto and two MPIs.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
+use anyhow::Context as _;
 use pronto::progress::Engine;
 
 use crate::echo::Provider;
-use crate::experiment::Experiment;
+use crate::experiment::{Cpus, Experiment, Run};
 use crate::floor;
-use crate::params::{Axis, Params};
-use crate::placement::{CpuPair, Placement, alone};
-use crate::progress::Progress;
+use crate::params::{Axis, Choice as _, names};
+use crate::placement::{CpuPair, alone};
+use crate::rendezvous::Outcome;
 use crate::rendezvous::mpi::Mpi;
 use crate::rendezvous::receiver::{ENGINES, Pair, name};
-use crate::rendezvous::{Outcome, Repetitions};
 use crate::report::{Claim, Fields, Report, decimals};
 
-/// The experiment. Receiver and sender are processes; the receiver posts, computes for 50 ms on a CPU of its own, and waits.
-#[derive(Debug)]
-pub(crate) struct PiomanFig3;
+/// Receiver and sender are processes; the receiver posts, computes for 50 ms on a CPU of its own, and waits.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "pioman-fig3",
+    paper: Some("Trahay and others: Improving Reactivity and Communication Overlap in MPI (2007)"),
+    figure: Some("figure 3, table 1"),
+    about: "a send into a posted buffer while its receiver computes, by engine, compared with Open MPI and MPICH",
+    axes: &[
+        Axis::new("system", "Only these systems", &["pronto", "openmpi", "mpich"]),
+        Axis::PROVIDER,
+        Axis::new("engine", "Only these engines of Pronto", &["none", "timer", "idle"]),
+        Axis::new("size", "Only these message lengths, bytes", &SIZE_NAMES),
+    ],
+    cpus: Cpus::Two,
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for PiomanFig3 {
-    fn name(&self) -> &'static str {
-        "pioman-fig3"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("Trahay and others: Improving Reactivity and Communication Overlap in MPI (2007)")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("figure 3, table 1")
-    }
-
-    fn about(&self) -> &'static str {
-        "a send into a posted buffer while its receiver computes, by engine, compared with Open MPI and MPICH"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "system", help: "Only these systems", values: &["pronto", "openmpi", "mpich"] },
-            Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] },
-            Axis {
-                column: "engine",
-                help: "Only these engines of Pronto",
-                values: &["none", "timer", "idle"],
-            },
-            Axis { column: "size", help: "Only these message lengths, bytes", values: &SIZE_NAMES },
-        ]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let times = if params.quick { QUICK_TIMES } else { TIMES };
-        let idle_times = if params.quick { QUICK_IDLE_TIMES } else { IDLE_TIMES };
-        let sizes: Vec<Size> = SIZES.into_iter().filter(|size| params.keeps("size", size.name)).collect();
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        let engines: Vec<_> =
-            ENGINES.into_iter().filter(|engine| params.keeps("engine", name(*engine))).collect();
-        progress.begin((providers.len() * (engines.len() * sizes.len() + Mpi::ALL.len())) as u64);
-        let mut rows = Vec::new();
-        let mut versions = Vec::new();
-        for provider in providers {
-            let floors = floors(provider, &sizes, cpus)?;
-            if params.keeps("system", "pronto") {
-                for engine in &engines {
-                    let times = if *engine == Engine::Idle { idle_times } else { times };
-                    let from_engine = ours(provider, *engine, &sizes, times, cpus, progress)?;
-                    rows.extend(from_engine.into_iter().zip(&floors).map(|(row, floor)| row.over(*floor)));
-                }
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let (params, cpus) = (run.params, run.cpus);
+    let mut report = Report::default();
+    let [times, idle_times] = if params.quick { QUICK_TIMES } else { TIMES };
+    let sizes = params.kept("size", SIZES, |size| size.name);
+    let providers = Provider::kept(params);
+    let engines = params.kept("engine", ENGINES, |engine| name(*engine));
+    let mpis: Vec<Mpi> = params.kept("system", Mpi::ALL.iter().copied(), |mpi| mpi.name());
+    run.begin(providers.len() * (engines.len() * sizes.len() + Mpi::ALL.len()));
+    let (mut rows, mut versions) = (Vec::new(), BTreeSet::new());
+    for provider in providers {
+        let floors = floors(provider, &sizes, cpus)?;
+        if params.keeps("system", "pronto") {
+            for engine in &engines {
+                let times = if *engine == Engine::Idle { idle_times } else { times };
+                let from_engine = ours(provider, *engine, &sizes, times, run)?;
+                rows.extend(from_engine.into_iter().zip(&floors).map(|(row, floor)| row.over(*floor)));
             }
-            for mpi in Mpi::ALL.into_iter().filter(|mpi| params.keeps("system", mpi.name())) {
-                progress.step(&format!("{} {}", mpi.name(), provider.name()));
-                let bytes: Vec<u64> = sizes.iter().map(|size| size.bytes).collect();
-                match mpi.run(provider, &bytes, times, COMPUTING, cpus) {
-                    Ok(run) => {
-                        versions.push(format!("{} {}", mpi.name(), run.version));
-                        let of_sizes = sizes.iter().zip(&floors).filter_map(|(size, floor)| {
-                            let outcome = run.sizes.get(&size.bytes)?.outcome()?;
-                            Some(Row::new(mpi.name(), provider, "default", *size, outcome).over(*floor))
-                        });
-                        rows.extend(of_sizes);
-                    }
-                    Err(error) => {
-                        report.note(format!("skipped: {} over {}: {error:#}", mpi.name(), provider.name()));
-                    }
+        }
+        for mpi in &mpis {
+            run.progress.step(&format!("{} {}", mpi.name(), provider.name()));
+            let bytes: Vec<u64> = sizes.iter().map(|size| size.bytes).collect();
+            match mpi.run(provider, &bytes, times, COMPUTING, cpus) {
+                Ok(found) => {
+                    versions.insert(format!("{} {}", mpi.name(), found.version));
+                    let of_sizes = sizes.iter().zip(&floors).filter_map(|(size, floor)| {
+                        let outcome = found.sizes.get(&size.bytes)?.outcome()?;
+                        Some(Row::new(mpi.name(), provider, "default", *size, outcome).over(*floor))
+                    });
+                    rows.extend(of_sizes);
+                }
+                Err(error) => {
+                    report.note(format!("skipped: {} over {}: {error:#}", mpi.name(), provider.name()));
                 }
             }
         }
-        versions.sort();
-        versions.dedup();
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("placement", "computation on the first; the sender and all progress on the second, but the timer's on the first")
-            .with("compute_ms", decimals(COMPUTING.as_secs_f64() * 1e3, 0))
-            .with("times", times)
-            .with("idle_times", idle_times)
-            .with("versions", versions)
-            .with("floor", "shm: memcpy of the message; tcp: the message through a loopback socket, one core each");
-        report.claims = claims(&rows);
-        report.rows = rows.iter().map(Row::fields).collect();
-        report.note(
-            "parked_bytes over tcp is the largest sampled number of bytes in the sockets of both ends, in separate repetitions (socket buffers of \
-             256 KiB); null, if no look met any. Over shared memory there is no place between the two buffers, but for messages that are carried \
-             along (carries). It is not known for an MPI.",
-        );
-        Ok(report)
     }
+    report.params = Fields::default()
+        .with("cpus", run.placement.numbers())
+        .with("placement", "computation on the first; the sender and all progress on the second, but the timer's on the first")
+        .with("compute_ms", decimals(COMPUTING.as_secs_f64() * 1e3, 0))
+        .with("times", times)
+        .with("idle_times", idle_times)
+        .with("versions", versions.into_iter().collect::<Vec<_>>())
+        .with("floor", "shm: memcpy of the message; tcp: the message through a loopback socket, one core each");
+    report.claims = claims(&rows);
+    report.rows = rows.iter().map(Row::fields).collect();
+    report.note(
+        "parked_bytes over tcp is the largest sampled number of bytes in the sockets of both ends, in separate repetitions (socket buffers of \
+         256 KiB); null if no sample found any. Over shared memory, only eager messages are stored between the two buffers \
+         (carries). It is not known for an MPI.",
+    );
+    Ok(report)
 }
 
-/// One receiver and its sender, all sizes.
+/// Measures one receiver and its sender with all sizes.
 fn ours(
     provider: Provider,
     engine: Engine,
     sizes: &[Size],
     times: u32,
-    cpus: CpuPair,
-    progress: &mut Progress,
+    run: &mut Run<'_>,
 ) -> anyhow::Result<Vec<Row>> {
-    alone(cpus.server, || {
-        let mut pair = Pair::start(provider, engine, cpus, COMPUTING)?;
+    alone(run.cpus.server, || {
+        let mut pair = Pair::start(provider, engine, run.cpus, COMPUTING)?;
         let carries = pair.carries()?;
         let mut rows = Vec::new();
         for size in sizes {
-            progress.step(&format!("{} {} {} B", provider.name(), name(engine), size.name));
-            let all: Repetitions = pair.repeat(size.bytes, times)?;
-            let outcome = all.outcome().ok_or_else(|| anyhow::anyhow!("no repetition"))?;
+            run.progress.step(&format!("{} {} {} B", provider.name(), name(engine), size.name));
+            let outcome = pair.repeat(size.bytes, times)?.outcome().context("no repetition")?;
             rows.push(Row { carries, ..Row::new("pronto", provider, name(engine), *size, outcome) });
         }
         Ok(rows)
     })
 }
 
-/// Bare transport time of a message without a protocol, microseconds, by size.
+/// Returns the bare transport time of a message without a protocol, in microseconds, by size.
 fn floors(provider: Provider, sizes: &[Size], cpus: CpuPair) -> anyhow::Result<Vec<f64>> {
     let of_size = |size: &Size| {
         let bytes = usize::try_from(size.bytes)?;
@@ -161,7 +133,7 @@ struct Row {
     size: Size,
     outcome: Outcome,
     floor_us: f64,
-    /// Messages up to this are carried along, bytes.
+    /// Length of the longest eager message, bytes.
     carries: u64,
 }
 
@@ -184,8 +156,8 @@ impl Row {
         self.size.bytes > self.carries
     }
 
-    /// Bytes that lay between sender's and receiver's buffer: in sockets, over TCP, and in the message itself where it was carried along.
-    /// Over shared memory the receiver reads what goes by reference out of the sender's memory. Not known of an MPI.
+    /// Returns the number of bytes between sender's and receiver's buffer: in sockets, over TCP, and in the message itself if it was
+    /// eager. Over shared memory, the receiver reads messages by reference out of the sender's memory. Unknown for an MPI.
     fn parked(&self) -> Option<u64> {
         let carried = if self.is_by_reference() { 0 } else { self.size.bytes };
         match (self.system, self.provider) {
@@ -195,13 +167,13 @@ impl Row {
         }
     }
 
-    /// The overlap if it counts, and else why not.
+    /// Returns the overlap, or the reason why it does not count.
     fn counted(&self) -> Result<f64, &'static str> {
         let Outcome { alone_us, send_us, stretch, before_end, .. } = self.outcome;
         match () {
-            () if !self.is_by_reference() => Err("carried along"),
-            () if self.parked().is_none() => Err("nobody saw what was parked"),
-            () if self.parked().is_some_and(|parked| parked >= 1 << 20) => Err("too much parked"),
+            () if !self.is_by_reference() => Err("eager"),
+            () if self.parked().is_none() => Err("parked bytes are unknown"),
+            () if self.parked().is_some_and(|parked| parked >= 1 << 20) => Err("too many parked bytes"),
             () if before_end < 1.0 => Err("the last byte came after the computation"),
             () if send_us > 1.05 * alone_us => Err("the send took longer than alone"),
             () if stretch > 1.05 => Err("the computation was stretched"),
@@ -246,25 +218,15 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let rows: Vec<&Row> =
             of("pronto", "idle").filter(long).filter(|row| row.provider == provider).collect();
         let worst = rows.iter().map(|row| row.counted().unwrap_or(0.0)).reduce(f64::min);
-        claims.extend(worst.map(|worst| Claim {
-            id,
-            text: format!(
-                "{}, 64 KiB to 16 MiB: smallest overlap with progress on another core, 0 where overlap does not count",
-                provider.name()
-            ),
-            published: decimals(OVERLAP, 2),
-            measured: decimals(worst, 3),
-            holds: worst >= OVERLAP,
-        }));
+        let text = format!(
+            "{}, 64 KiB to 16 MiB: smallest overlap with progress on another core, 0 where overlap does not count",
+            provider.name()
+        );
+        claims.extend(worst.map(|worst| Claim::at_least(id, text, OVERLAP, worst, 3)));
     }
     let late = of("pronto", "timer").map(|row| row.outcome.longest_us - row.outcome.alone_us);
-    claims.extend(late.reduce(f64::max).map(|late| Claim {
-        id: "P32",
-        text: "timer: longest send, beyond its transfer time, ms".into(),
-        published: decimals(TIMER_MS, 0),
-        measured: decimals(late / 1e3, 2),
-        holds: late <= TIMER_MS * 1e3,
-    }));
+    let text = "timer: longest send, beyond its transfer time, ms";
+    claims.extend(late.reduce(f64::max).map(|late| Claim::at_most("P32", text, TIMER_MS, late / 1e3, 2)));
     let held = |row: &Row| row.outcome.send_us >= 0.9 * COMPUTING.as_secs_f64() * 1e6;
     for (system, engine, id) in
         [("pronto", "none", "P8"), ("openmpi", "default", "P29a"), ("mpich", "default", "P29b")]
@@ -275,13 +237,10 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         }
         let share = |rows: Vec<&Row>| rows.iter().filter(|row| held(row)).count() as f64 / rows.len() as f64;
         let measured = share(rows.collect());
-        claims.push(Claim {
-            id,
-            text: format!("{system}, {engine}: share of the sizes from 64 KiB on whose sender waits until the computation ends"),
-            published: decimals(1.0, 0),
-            measured: decimals(measured, 2),
-            holds: measured >= 1.0,
-        });
+        let text = format!(
+            "{system}, {engine}: share of the sizes from 64 KiB on whose sender waits until the computation ends"
+        );
+        claims.push(Claim::at_least(id, text, 1.0, measured, 2));
     }
     claims
 }
@@ -303,31 +262,19 @@ const SIZES: [Size; 8] = [
     Size { bytes: 4 << 20, name: "4194304" },
     Size { bytes: 16 << 20, name: "16777216" },
 ];
-const SIZE_NAMES: [&str; SIZES.len()] = [
-    SIZES[0].name,
-    SIZES[1].name,
-    SIZES[2].name,
-    SIZES[3].name,
-    SIZES[4].name,
-    SIZES[5].name,
-    SIZES[6].name,
-    SIZES[7].name,
-];
+const SIZE_NAMES: [&str; SIZES.len()] = names!(SIZES);
 
-/// The paper's.
+/// Computation of the paper.
 const COMPUTING: Duration = Duration::from_millis(50);
 /// The bars.
 const OVERLAP: f64 = 0.95;
 const TIMER_MS: f64 = 10.0;
 
-/// Four minutes, all systems together.
-const TIMES: u32 = 11;
-/// With the engine that is judged by 5 %: single transfers vary by more than that.
-const IDLE_TIMES: u32 = 25;
-/// 45 s, all together.
-const QUICK_TIMES: u32 = 3;
-const QUICK_IDLE_TIMES: u32 = 7;
-/// For each size of the floor.
+/// Repetitions of a row: of most rows, and of those with the idle engine, which a bar of 5 % judges and single transfers vary by more.
+/// All systems take four minutes, or 45 s in a quick run.
+const TIMES: [u32; 2] = [11, 25];
+const QUICK_TIMES: [u32; 2] = [3, 7];
+/// Measuring time of each size of the floor.
 const FLOOR: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -350,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_counts_only_if_nothing_was_cheated() {
+    fn an_overlap_counts_only_under_all_conditions() {
         let good = row("pronto", "idle", 104.0, 2.0);
         assert!((good.counted().expect("it counts") - 0.98).abs() < 1e-9);
         let change = |change: &dyn Fn(&mut Row)| {
@@ -362,17 +309,17 @@ mod tests {
         assert!(change(&|row: &mut Row| row.outcome.stretch = 1.06).is_err());
         assert!(change(&|row: &mut Row| row.outcome.before_end = 0.9).is_err());
         assert!(change(&|row: &mut Row| row.carries = row.size.bytes).is_err());
-        assert_eq!(change(&|row: &mut Row| row.provider = Provider::Tcp), Err("nobody saw what was parked"));
+        assert_eq!(change(&|row: &mut Row| row.provider = Provider::Tcp), Err("parked bytes are unknown"));
         let over_tcp = |row: &mut Row, parked| {
             row.provider = Provider::Tcp;
             row.outcome.parked = Some(parked);
         };
         assert!(change(&|row: &mut Row| over_tcp(row, 600 << 10)).is_ok());
-        assert_eq!(change(&|row: &mut Row| over_tcp(row, 1 << 20)), Err("too much parked"));
+        assert_eq!(change(&|row: &mut Row| over_tcp(row, 1 << 20)), Err("too many parked bytes"));
     }
 
     #[test]
-    fn claims_are_made_of_the_rows_that_there_are() {
+    fn claims_need_their_rows() {
         assert!(claims(&[]).is_empty());
         let rows = [
             row("pronto", "idle", 104.0, 2.0),

@@ -1,6 +1,5 @@
 //! `pioman-table2`: the cost of an empty poll and an empty event, by engine, and the cost of an engine for a call.
 
-use core::convert::Infallible;
 use core::hint::black_box;
 use core::time::Duration;
 use std::os::fd::OwnedFd;
@@ -16,81 +15,71 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 use crate::echo::{Provider, SIZES, Server, Wait};
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::placement::{CpuPair, Placement, alone};
-use crate::progress::Progress;
+use crate::experiment::{Experiment, Rounds, Run};
+use crate::params::Axis;
+use crate::placement::{CpuPair, ONE_CPU, alone};
+use crate::rendezvous::receiver;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::{Recorder, a_to_a, approximate, median};
 
-/// The experiment. An engine's own loop is measured, not a copy: its CPU time over a round is divided by the polls in it.
-#[derive(Debug)]
-pub(crate) struct PiomanTable2;
+/// An engine's own loop is measured, not a copy: its CPU time over a round is divided by the polls in it.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "pioman-table2",
+    paper: Some("pioman"),
+    figure: Some("Table 2"),
+    about: "cost of an empty poll and an empty event, by engine, and of a call while an engine runs",
+    axes: &[
+        Axis::new("what", "Only these rows", &["load", "poll", "event", "call"]),
+        Axis::new("engine", "Only these engines", &["-", "none", "timer", "idle"]),
+    ],
+    // 15 rows take 20 s.
+    rounds: [Rounds::new(21, 60), Rounds::new(5, 60)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for PiomanTable2 {
-    fn name(&self) -> &'static str {
-        "pioman-table2"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let (params, pair, caller) = (run.params, run.placement.pair(), run.cpus.caller);
+    let mut report = Report::default();
+    let mut kinds: Vec<Kind> = Kind::all();
+    kinds.retain(|kind| params.keeps("what", kind.what()) && params.keeps("engine", kind.engine_name()));
+    if pair.is_none() {
+        kinds.retain(|kind| !matches!(kind, Kind::Call { .. }));
+        report.note(ONE_CPU);
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("pioman")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("Table 2")
-    }
-
-    fn about(&self) -> &'static str {
-        "cost of an empty poll and an empty event, by engine, and of a call while an engine runs"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "what", help: "Only these rows", values: &["load", "poll", "event", "call"] },
-            Axis { column: "engine", help: "Only these engines", values: &["-", "none", "timer", "idle"] },
-        ]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let (rounds, budget) = if params.quick { (QUICK_ROUNDS, BUDGET) } else { (ROUNDS, BUDGET) };
-        let mut kinds: Vec<Kind> = Kind::all();
-        kinds.retain(|kind| params.keeps("what", kind.what()) && params.keeps("engine", kind.engine_name()));
-        if placement.pair().is_none() {
-            kinds.retain(|kind| !matches!(kind, Kind::Call { .. }));
-            report.note("skipped: needs two CPUs, but this process may use only one");
-        }
-        progress.begin(u64::from(rounds) * kinds.len() as u64);
-        let mut rows: Vec<Row> = kinds.into_iter().map(|kind| Row { kind, ns: Vec::new() }).collect();
-        let calls = Calls::meet(&rows, placement.pair())?;
-        // In turns, so that whatever else the machine does meets all rows alike.
-        for _ in 0..rounds {
-            for row in &mut rows {
-                progress.step(row.kind.what());
-                let ns = match row.kind {
-                    Kind::Call { .. } => calls.round(row.kind, budget)?,
-                    kind => alone(placement.caller(), || kind.round(budget))?,
-                };
-                row.ns.push(ns);
-            }
-        }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("rounds", rounds)
-            .with("round_ms", decimals(budget.as_secs_f64() * 1e3, 0))
-            .with("size", 32)
-            .with("load", "an acquire load of a cached word through a pointer that the compiler knows nothing of, and a branch")
-            .with("idle", "CPU time of the engine's thread, including its clock readings, divided by its polls or events")
-            .with("engine_off", "both nodes with engine none, the serving one in a loop of Node::progress")
-            .with(
-                "event",
-                "an eventfd that stays readable: arm, recheck, sleep, its poll, disarm; no thread is woken",
-            );
-        report.claims = claims(&rows);
-        report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
-        Ok(report)
-    }
+    let mut rows: Vec<Row> = kinds.into_iter().map(|kind| Row { kind, ns: Vec::new() }).collect();
+    run.begin(rows.len());
+    let calls = Calls::meet(&rows, pair)?;
+    run.in_turns(
+        &mut rows,
+        |row| row.kind.what().to_owned(),
+        |row, budget| {
+            row.ns.push(match row.kind {
+                Kind::Call { .. } => calls.round(row.kind, budget)?,
+                kind => alone(caller, || kind.round(budget))?,
+            });
+            Ok(())
+        },
+    )?;
+    report.params = run
+        .fields()
+        .with("size", 32)
+        .with(
+            "load",
+            "an acquire load of a cached word through a pointer that is opaque to the compiler, and a branch",
+        )
+        .with(
+            "idle",
+            "CPU time of the engine's thread, including its clock readings, divided by its polls or events",
+        )
+        .with("engine_off", "both nodes with engine none, the serving one in a loop of Node::progress")
+        .with(
+            "event",
+            "an eventfd that stays readable: arm, recheck, sleep, its poll, disarm; no thread is woken",
+        );
+    report.claims = claims(&rows);
+    report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
+    Ok(report)
 }
 
 /// Quantity that a row measures.
@@ -127,15 +116,11 @@ impl Kind {
         match self {
             Self::Load => "-",
             Self::Event => "idle",
-            Self::Poll(engine, _) | Self::Call(_, engine) => match engine {
-                Engine::None => "none",
-                Engine::Timer(_) => "timer",
-                Engine::Idle => "idle",
-            },
+            Self::Poll(engine, _) | Self::Call(_, engine) => receiver::name(engine),
         }
     }
 
-    /// Nanoseconds for one.
+    /// Returns the time of one operation in nanoseconds.
     fn round(self, budget: Duration) -> anyhow::Result<f64> {
         match self {
             Self::Load => load(budget),
@@ -147,28 +132,28 @@ impl Kind {
     }
 }
 
-/// An in-memory source in which nothing ever is; it counts how often it was looked at.
+/// An in-memory source that is always empty; it counts its polls.
 struct Empty {
     word: Arc<AtomicU64>,
-    looks: u64,
+    polls: u64,
     counted: Arc<AtomicU64>,
 }
 
 impl Source for Empty {
     #[inline]
     fn poll(&mut self) -> usize {
-        self.looks += 1;
+        self.polls += 1;
         usize::from(self.word.load(Ordering::Acquire) != 0)
     }
 }
 
 impl Drop for Empty {
     fn drop(&mut self) {
-        self.counted.fetch_add(self.looks, Ordering::Relaxed);
+        self.counted.fetch_add(self.polls, Ordering::Relaxed);
     }
 }
 
-/// An event that is there for ever, and for ever taken.
+/// A source with an event at each poll; it counts its polls.
 struct Endless {
     polls: u64,
     counted: Arc<AtomicU64>,
@@ -196,7 +181,7 @@ impl Clock for Real {
     }
 }
 
-/// An engine's thread that stops after its time, which its clock tells it.
+/// An engine's thread that stops when its time is over, by its clock.
 struct Timed {
     spin: Nanos,
     until: Nanos,
@@ -232,15 +217,12 @@ fn load(budget: Duration) -> anyhow::Result<f64> {
     })
 }
 
-/// Time by one of `INNER` operations. A round in which another process has the processor may end before its first batch, and says
-/// nothing then: more of them follow.
+/// Returns the time of one of `INNER` operations. If another process has the CPU, a round may end before its first batch; then it is
+/// repeated.
 fn in_a_row(budget: Duration, mut operations: impl FnMut()) -> anyhow::Result<f64> {
     let mut seen = Recorder::new();
     for _ in 0..ATTEMPTS {
-        let Ok(()) = seen.round(budget, || {
-            operations();
-            Ok::<(), Infallible>(())
-        });
+        seen.repeat(budget, &mut operations);
         let ns = seen.sample().batch_ns;
         if ns > 0.0 {
             return Ok(ns / f64::from(INNER));
@@ -252,7 +234,7 @@ fn in_a_row(budget: Duration, mut operations: impl FnMut()) -> anyhow::Result<f6
 fn empties(manager: &Manager, sources: usize) -> anyhow::Result<(Vec<Registration>, Arc<AtomicU64>)> {
     let counted: Arc<AtomicU64> = Arc::default();
     let register = |_| {
-        let empty = Empty { word: Arc::default(), looks: 0, counted: Arc::clone(&counted) };
+        let empty = Empty { word: Arc::default(), polls: 0, counted: Arc::clone(&counted) };
         manager
             .register(Spec::memory("empty", Sleep::Notified), empty)
             .context("no source could be registered")
@@ -260,26 +242,26 @@ fn empties(manager: &Manager, sources: usize) -> anyhow::Result<(Vec<Registratio
     Ok(((0..sources).map(register).collect::<anyhow::Result<_>>()?, counted))
 }
 
-/// The engine polls by itself: time by looks at one source.
+/// Returns the time of a poll of all sources by the engine's own loop.
 fn own_loop(sources: usize, budget: Duration) -> anyhow::Result<f64> {
     let manager = Manager::new(Engine::Idle, Real).context("no manager could be started")?;
     let (registered, counted) = empties(&manager, sources)?;
     let took = run_for(&manager, Nanos::NEVER, budget);
     drop(registered);
     drop(manager);
-    let looks = counted.load(Ordering::Relaxed) / sources as u64;
-    Ok(took / approximate(looks.max(1)))
+    let polls = counted.load(Ordering::Relaxed) / sources as u64;
+    Ok(took / approximate(polls.max(1)))
 }
 
 /// Runs the engine in this thread. Returns its CPU time, which excludes other threads on this CPU.
 fn run_for(manager: &Manager, spin: Nanos, budget: Duration) -> f64 {
-    let until = Real.now() + Nanos(u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
+    let until = Real.now() + Nanos(clock::nanos(budget));
     let started = clock::thread_ns();
     manager.run(Timed { spin, until, over: AtomicBool::new(false) });
     approximate(clock::thread_ns() - started)
 }
 
-/// A thread of the program polls: where it yields, or as a timer would.
+/// Returns the time of a poll by a thread of the program: on yielding, or as a timer would.
 fn by_call(engine: Engine, sources: usize, budget: Duration) -> anyhow::Result<f64> {
     let manager = Manager::new(engine, Real).context("no manager could be started")?;
     let (_registered, _) = empties(&manager, sources)?;
@@ -324,10 +306,10 @@ impl Calls {
         Ok(Self { servers, cpus })
     }
 
-    /// The median time of a call, the other servers stopped.
+    /// Returns the median time of a call, with the other servers stopped.
     fn round(&self, kind: Kind, budget: Duration) -> anyhow::Result<f64> {
         let (Kind::Call(provider, engine), Some(cpus)) = (kind, self.cpus) else {
-            anyhow::bail!("this row is not a call, or there are no two CPUs for it")
+            anyhow::bail!("this row is not a call, or has only one CPU")
         };
         let is_it = |server: &&(Provider, Engine, Server)| (server.0, server.1) == (provider, engine);
         let mut stopped = Vec::new();
@@ -347,7 +329,7 @@ impl Calls {
     }
 }
 
-/// One row: the same thing, once per round.
+/// One row: a measurement per round.
 #[derive(Debug)]
 struct Row {
     kind: Kind,
@@ -370,11 +352,11 @@ impl Row {
             .with("ns", decimals(self.ns(), 2))
             .with("aa", decimals(a_to_a(&self.ns), 3))
             .with("per_load", decimals(self.ns() / ns_of(all, Kind::Load).unwrap_or(f64::NAN), 2))
-            .with("paper_us", paper_us(self.kind).map_or(serde_json::Value::Null, |us| decimals(us, 3)))
+            .with("paper_us", paper_us(self.kind).map(|us| decimals(us, 3)))
     }
 }
 
-/// What the paper measured with nothing in it, on a 1.8 GHz Opteron.
+/// Returns the paper's result for an empty poll or event, on a 1.8 GHz Opteron.
 fn paper_us(kind: Kind) -> Option<f64> {
     match kind {
         Kind::Poll(engine, 1) => Some(match engine {
@@ -396,13 +378,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let mut claims = Vec::new();
     let mut claim = |id, text: &str, most: f64, measured: Option<f64>| {
         if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
-            claims.push(Claim {
-                id,
-                text: text.into(),
-                published: decimals(most, 3),
-                measured: decimals(measured, 3),
-                holds: measured <= most,
-            });
+            claims.push(Claim::at_most(id, text, most, measured, 3));
         }
     };
     let (first, most) = (Kind::Poll(Engine::Idle, 1), Kind::Poll(Engine::Idle, MANY));
@@ -430,16 +406,12 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
 }
 
 const ENGINES: [Engine; 3] = [Engine::None, Engine::Timer(pronto_node::config::TIMER), Engine::Idle];
-/// Sources of a row that shows what each costs.
+/// Number of sources of a row that shows the cost of each.
 const MANY: usize = 17;
 const SOURCES: [usize; 3] = [1, 2, MANY];
 /// Operations within one that is timed: a load is shorter than the closure around it.
 const INNER: u32 = 64;
 const ATTEMPTS: u32 = 10;
-const BUDGET: Duration = Duration::from_millis(60);
-/// 15 rows take 20 s.
-const ROUNDS: u32 = 21;
-const QUICK_ROUNDS: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -478,9 +450,9 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_poll_takes_some_time_and_ends() {
+    fn every_kind_of_poll_takes_some_time_and_ends() {
         for kind in Kind::all().into_iter().filter(|kind| !matches!(kind, Kind::Call(..))) {
-            // On a busy machine a short round may end before its first batch: then it says nothing.
+            // On a busy machine, a short round may end before its first batch; then it has no result.
             let mut rounds = (0..10).map(|doubled| kind.round(Duration::from_millis(3 << doubled)).unwrap());
             let ns = rounds.find(|ns| *ns > 0.0);
             assert!(ns.is_some_and(|ns| ns < 1e7), "{kind:?}: {ns:?}");

@@ -3,86 +3,67 @@
 use core::time::Duration;
 use std::sync::Mutex;
 
+use serde_json::Value;
+
 use crate::clock;
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::progress::Progress;
+use crate::experiment::{Experiment, Run};
+use crate::params::{Axis, numbers};
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sessions::{Acceptor, Peers};
 
-/// The experiment: the node that accepts is one process, all its peers are another.
-#[derive(Debug)]
-pub(crate) struct Sessions;
+/// The node that accepts is one process, all its peers are another.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "sessions",
+    about: "the memory of a node with a thousand sessions over TCP, before and after traffic",
+    axes: &[Axis::new("sessions", "Only these numbers of sessions", &COUNT_NAMES)],
+    without_aa: Some("memory is sampled while one process serves many peers once, without rounds to compare"),
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Sessions {
-    fn name(&self) -> &'static str {
-        "sessions"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let asked = run.params.has_choice("sessions");
+    let mut counts = run.params.kept("sessions", COUNTS, u16::to_string);
+    if run.params.quick && !asked {
+        counts.retain(|count| *count != 1000);
+        report.note("--quick skips 1,000 sessions; select them with --sessions 1000");
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "the memory of a node with a thousand sessions over TCP, before and after traffic"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { column: "sessions", help: "Only these numbers of sessions", values: &["50", "250", "1000"] }]
-    }
-
-    fn without_aa(&self) -> Option<&'static str> {
-        Some("memory is sampled while one process serves one crowd of peers; there are no rounds to compare")
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let asked = params.chosen().any(|(column, _)| column == "sessions");
-        let counts: Vec<u16> = [50, 250, 1000]
-            .into_iter()
-            .filter(|count| params.keeps("sessions", &count.to_string()))
-            .filter(|count| asked || !params.quick || *count != 1000)
-            .collect();
-        if params.quick && !asked {
-            report.note("--quick skips 1,000 sessions; select them with --sessions 1000");
-        }
-        progress.begin(counts.len() as u64);
-        let mut rows = Vec::new();
-        for count in counts {
-            progress.step(&format!("{count} sessions"));
-            rows.push(measure(count)?);
-        }
-        report.params = Fields::default()
-            .with(
-                "accepts",
-                "a process of its own: one node at its defaults, echo handlers; resident memory is its",
-            )
-            .with("peers", "one process, a node for each session, one after the other")
-            .with("traffic", "each peer calls with 1 MiB and gets it back, one after the other")
-            .with("watched_s", decimals(WATCHED.as_secs_f64(), 0));
-        report.claims = rows.iter().filter(|row| row.sessions == 1000).flat_map(claims).collect();
-        report.rows = rows.iter().map(Row::fields).collect();
-        Ok(report)
-    }
+    run.begin(counts.len());
+    run.in_turns(
+        &mut counts,
+        |count| format!("{count} sessions"),
+        |count, _| {
+            let row = measure(*count)?;
+            report.claims.extend((*count == 1000).then(|| claims(&row)).into_iter().flatten());
+            report.rows.push(row.fields());
+            Ok(())
+        },
+    )?;
+    report.params = Fields::default()
+        .with(
+            "accepts",
+            "a separate process: one node at its defaults, echo handlers; resident memory is that of this process",
+        )
+        .with("peers", "one process, a node for each session, one after the other")
+        .with("traffic", "each peer calls with 1 MiB and receives it back, one after the other")
+        .with("watched_s", decimals(WATCHED.as_secs_f64(), 0));
+    Ok(report)
 }
 
 /// One row; memory in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     sessions: u16,
-    /// Without any session.
+    /// Memory without any session.
     alone: u64,
-    /// All sessions are up, nothing was sent.
+    /// Memory with all sessions before any traffic.
     before: u64,
-    /// The most that was seen while they sent.
+    /// Largest sample during the traffic.
     peak: u64,
-    /// The least that was seen in the time after.
+    /// Smallest sample after the traffic.
     after: u64,
-    /// When it was below the bar for the first time.
+    /// Time after which a sample was below the bar for the first time.
     back: Option<Duration>,
 }
 
@@ -96,7 +77,7 @@ fn measure(sessions: u16) -> anyhow::Result<Row> {
         let seen = acceptor.child.resident().unwrap_or_default();
         let mut peak = peak.lock().expect("no holder panics");
         *peak = seen.max(*peak);
-        clock::pause(LOOK_EVERY);
+        clock::pause(SAMPLE_EVERY);
     })?;
     let ended = clock::now();
     let (mut after, mut back) = (u64::MAX, None);
@@ -105,7 +86,7 @@ fn measure(sessions: u16) -> anyhow::Result<Row> {
         if back.is_none() && after < AFTER {
             back = Some(ended.elapsed());
         }
-        clock::pause(LOOK_EVERY);
+        clock::pause(SAMPLE_EVERY);
     }
     let peak = peak.into_inner().expect("no holder panics");
     Ok(Row { sessions, alone, before, peak, after, back })
@@ -113,7 +94,6 @@ fn measure(sessions: u16) -> anyhow::Result<Row> {
 
 impl Row {
     fn fields(&self) -> Fields {
-        let mib = |bytes: u64| decimals(bytes as f64 / f64::from(1 << 20), 1);
         let each = self.before.saturating_sub(self.alone) / u64::from(self.sessions);
         Fields::default()
             .with("sessions", self.sessions)
@@ -127,27 +107,20 @@ impl Row {
 }
 
 fn claims(row: &Row) -> [Claim; 2] {
-    let mib = |bytes: u64| decimals(bytes as f64 / f64::from(1 << 20), 1);
+    let before =
+        "1,000 sessions over tcp: resident memory of the accepting node before traffic, MiB, at most";
+    let after = "least resident memory within 10 s after each session sent and received 1 MiB, MiB, below";
     [
-        Claim {
-            id: "N1",
-            text:
-                "1,000 sessions over tcp: resident memory of the accepting node before traffic, MiB, at most"
-                    .into(),
-            published: mib(BEFORE),
-            measured: mib(row.before),
-            holds: row.before < BEFORE,
-        },
-        Claim {
-            id: "N2",
-            text: "least resident memory within 10 s after each session sent and received 1 MiB, MiB, below"
-                .into(),
-            published: mib(AFTER),
-            measured: mib(row.after),
-            holds: row.back.is_some(),
-        },
+        Claim::new("N1", before, mib(BEFORE), mib(row.before), row.before < BEFORE),
+        Claim::new("N2", after, mib(AFTER), mib(row.after), row.back.is_some()),
     ]
 }
+
+fn mib(bytes: u64) -> Value {
+    decimals(bytes as f64 / f64::from(1 << 20), 1)
+}
+
+numbers!(COUNTS: u16, COUNT_NAMES = 50, 250, 1000);
 
 /// The bars, bytes.
 const BEFORE: u64 = 64 << 20;
@@ -157,14 +130,14 @@ const AFTER: u64 = 96 << 20;
 const WATCHED: Duration = Duration::from_secs(10);
 /// Time for which memory is sampled after that.
 const SETTLES: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_does_not_come_back_in_time_fails_its_bar() {
+    fn memory_that_is_not_returned_in_time_fails_its_bar() {
         let row = Row {
             sessions: 1000,
             alone: 8 << 20,

@@ -1,8 +1,8 @@
 //! `soak`: a million calls over each transport, with a check that memory stays flat.
 //!
 //! Resident memory also changes without a leak. The node releases a chunk of send memory that was unused at two idle checks,
-//! and long messages touch its pages anew. Whether they come often enough to keep the chunk depends on the speed of the machine. A
-//! pool grows once, when more is outstanding than ever before. Two rules keep both out of the result:
+//! and long messages touch its pages again. It depends on the speed of the machine whether they keep the chunk in use. A pool
+//! grows once, when more of its objects are in use than ever before. Two rules exclude both effects:
 //! 1. A reading that counts follows a walk through the send memory: calls in a row that touch all of it.
 //! 2. Growth counts if it happens twice: from the first reading to the second, and again from the second to the third. A leak grows
 //!    with each call, and the intervals are long enough that a table which doubles when it is full does so in both.
@@ -13,71 +13,50 @@ use serde_json::Value;
 
 use crate::clock;
 use crate::echo::{Provider, SIZES, Server, Wait, call_32};
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::placement::{Placement, alone};
+use crate::experiment::{Cpus, Experiment, Run};
+use crate::params::Axis;
+use crate::placement::alone;
 use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
 
-/// The experiment: one caller and one server in a separate process, with adaptive waits. Three of every thousand calls are longer.
-#[derive(Debug)]
-pub(crate) struct Soak;
+/// One caller and one server in a separate process, with adaptive waits. Three of every thousand calls are longer.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "soak",
+    about: "a million calls over each transport; checks that the memory of both sides stays flat",
+    axes: &[Axis::PROVIDER],
+    cpus: Cpus::Two,
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Soak {
-    fn name(&self) -> &'static str {
-        "soak"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let calls = if run.params.quick { QUICK_CALLS } else { CALLS };
+    let providers = Provider::kept(run.params);
+    run.progress.begin(providers.len() as u64 * u64::from(PARTS));
+    let mut rows = Vec::new();
+    for provider in providers {
+        let server = Server::spawn(provider, Wait(WaitPolicy::Adaptive), run.cpus.server)?;
+        rows.push(alone(run.cpus.caller, || measure(provider, &server, calls, run.progress))?);
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn about(&self) -> &'static str {
-        "a million calls over each transport; checks that the memory of both sides stays flat"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { column: "provider", help: "Only these transports", values: &["shm", "tcp"] }]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let calls = if params.quick { QUICK_CALLS } else { CALLS };
-        let providers: Vec<_> =
-            Provider::ALL.into_iter().filter(|p| params.keeps("provider", p.name())).collect();
-        progress.begin(providers.len() as u64 * u64::from(PARTS));
-        let mut rows = Vec::new();
-        for provider in providers {
-            let server = Server::spawn(provider, Wait(WaitPolicy::Adaptive), cpus.server)?;
-            rows.push(alone(cpus.caller, || measure(provider, &server, calls, progress))?);
-        }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
+    Ok(Report {
+        params: Fields::default()
+            .with("cpus", run.placement.numbers())
             .with("calls", calls)
             .with("sizes", "32 B; 224 B, 4 KiB and 64 KiB once in each thousand")
             .with(
                 "memory",
                 "resident, of both processes; after the first fifth (warm), half and all (end) of the calls, each time after a walk through the send memory",
-            );
-        report.claims = claims(&rows);
-        report.rows = rows.iter().map(Row::fields).collect();
-        Ok(report)
-    }
+            ),
+        claims: claims(&rows),
+        rows: rows.iter().map(Row::fields).collect(),
+        ..Report::default()
+    })
 }
 
-/// One transport. Resident memory of caller and server, bytes: after the first fifth of the calls, after half of them, at the end, and
-/// the most that was read from the first fifth on.
+/// One transport. Resident memory of caller and server in bytes: after the first fifth of the calls, after half of them, at the end, and
+/// the largest reading from the first fifth on.
 #[derive(Clone, Debug)]
 struct Row {
     provider: Provider,
@@ -100,17 +79,7 @@ fn measure(provider: Provider, server: &Server, calls: u32, progress: &mut Progr
     let longer = || others.iter().try_for_each(|size| size.once(&peer)).context("a longer call");
     let walk = || (0..WALK).try_for_each(|_| longer());
     walk()?;
-    let mut row = Row {
-        provider,
-        calls,
-        warm: [0; 2],
-        half: [0; 2],
-        end: [0; 2],
-        most: [0; 2],
-        seconds: 0.0,
-        speed: Speed::default(),
-        cost: Cost::default(),
-    };
+    let mut row = Row::new(provider, calls);
     for part in 1..=PARTS {
         progress.step(&format!("{}, {} calls of {calls}", provider.name(), calls / PARTS * (part - 1)));
         let (started, before) = (clock::now(), Cost::of_this_process()?);
@@ -142,6 +111,12 @@ fn measure(provider: Provider, server: &Server, calls: u32, progress: &mut Progr
 }
 
 impl Row {
+    fn new(provider: Provider, calls: u32) -> Self {
+        let none = [0; 2];
+        let (speed, cost) = (Speed::default(), Cost::default());
+        Self { provider, calls, warm: none, half: none, end: none, most: none, seconds: 0.0, speed, cost }
+    }
+
     /// Returns how much memory the two processes together gained in each of the two intervals, bytes. Growth in only one interval
     /// does not count.
     fn growth(&self) -> u64 {
@@ -176,37 +151,35 @@ impl Row {
 }
 
 fn claims(rows: &[Row]) -> Vec<Claim> {
-    let claim = |row: &Row| Claim {
-        id: if row.provider == Provider::Shm { "F1" } else { "F2" },
-        text: format!(
+    let claim = |row: &Row| {
+        let id = if row.provider == Provider::Shm { "F1" } else { "F2" };
+        let text = format!(
             "{}: KiB by which caller and server together grow from the first fifth of the calls to half of them, and again from there to the last, at most",
             row.provider.name()
-        ),
-        published: Value::from(FLAT / 1024),
-        measured: Value::from(row.growth() / 1024),
-        holds: row.growth() <= FLAT,
+        );
+        Claim::new(id, text, FLAT / 1024, row.growth() / 1024, row.growth() <= FLAT)
     };
     rows.iter().map(claim).collect()
 }
 
-/// Readings of the memory, the same number of calls apart.
+/// Number of readings of the memory, at equal numbers of calls.
 const PARTS: u32 = 20;
-/// The part after which the calls have warmed everything up.
+/// Part of the calls after which everything is warmed up.
 const WARM: u32 = PARTS / 5;
-/// The part after which the first interval ends. Both intervals at least double the number of calls.
+/// Part of the calls after which the first interval ends. Both intervals at least double the number of calls.
 const HALF: u32 = PARTS / 2;
 const _: () = assert!(2 * WARM <= HALF && 2 * HALF <= PARTS);
-/// Calls, three of which are longer.
+/// Number of calls of which three are longer.
 const THOUSAND: u32 = 1000;
-/// Longer calls of each size in a walk: those of 64 KiB go twice through a chunk of send memory, of which they touch other
-/// lines each time.
+/// Number of longer calls of each size in a walk: those of 64 KiB go twice through a chunk of send memory, and touch other lines each
+/// time.
 const WALK: u32 = 128;
-/// Growth in an interval that counts as flat, bytes. A leak of one byte in a call is more, and so is one of nine bytes in a quick run.
+/// Largest growth in an interval that counts as flat, in bytes. A leak of one byte per call exceeds it, or of nine in a quick run.
 const FLAT: u64 = 256 << 10;
 const _: () = assert!(
     (CALLS / PARTS * (HALF - WARM)) as u64 > FLAT && (QUICK_CALLS / PARTS * (HALF - WARM)) as u64 * 9 > FLAT
 );
-/// Over each transport.
+/// Number of calls over each transport.
 const CALLS: u32 = 1_000_000;
 const QUICK_CALLS: u32 = 100_000;
 
@@ -215,32 +188,22 @@ mod tests {
     use super::*;
 
     fn row([warm, half, end]: [[u64; 2]; 3]) -> Row {
-        Row {
-            provider: Provider::Shm,
-            calls: 1000,
-            warm,
-            half,
-            end,
-            most: [8 << 20, 8 << 20],
-            seconds: 1.0,
-            speed: Speed::default(),
-            cost: Cost::default(),
-        }
+        Row { warm, half, end, ..Row::new(Provider::Shm, 1000) }
     }
 
     #[test]
-    fn memory_that_grows_twice_is_held_against_the_bar() {
+    fn memory_that_grows_twice_fails_the_bar() {
         const MIB: u64 = 1 << 20;
         let holds = |readings| claims(&[row(readings)])[0].holds;
         assert_eq!(row([[0; 2]; 3]).fields().value("aa"), Some(&Value::Null), "no round, no A/A");
         assert!(holds([[MIB, MIB], [MIB, MIB], [MIB, MIB / 2]]));
         let leak = |bytes: u64| [2, 5, 10].map(|tenths| [MIB, MIB + bytes * tenths]);
         assert!(holds(leak(FLAT / 3)) && !holds(leak(FLAT / 3 + 1)));
-        // Half of it on each side.
+        // Half of the growth on each side.
         assert!(!holds([[MIB, MIB], [MIB + FLAT / 2, MIB + FLAT], [MIB + FLAT, MIB + 2 * FLAT]]));
         // A pool that reaches its highest use late, on either side.
         assert!(holds([[MIB, MIB], [MIB, 5 * MIB], [5 * MIB, 5 * MIB]]));
-        // Memory that was given back in between.
+        // Memory that was returned in between.
         assert!(holds([[5 * MIB, MIB], [MIB, MIB], [5 * MIB, MIB]]));
     }
 }

@@ -8,90 +8,65 @@ use pronto_core::buf::{Frame, Placement as Where, RingConfig, SendRing, SlotClas
 use pronto_core::fabric::HeapSendMemory;
 
 use crate::clock;
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::placement::{Placement, alone};
-use crate::progress::Progress;
+use crate::experiment::{Experiment, Run};
+use crate::params::{Axis, Choice as _, choices};
+use crate::placement::alone;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::Recorder;
 
-/// The experiment: one thread, one ring of the default size, a window of buffers; with a straggler and without. The counts do not
-/// depend on the machine.
-#[derive(Debug)]
-pub(crate) struct Straggler;
+/// One thread, one ring of the default size, a window of buffers; with a straggler and without. The counts do not depend on the
+/// machine.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "straggler",
+    paper: Some("comm-layer"),
+    figure: Some("3.2"),
+    about: "effect of one held send buffer: a circular buffer with and without the paper's fallback, and chunks (ours)",
+    axes: &[Axis::new("policy", "Only these", Policy::NAMES)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Straggler {
-    fn name(&self) -> &'static str {
-        "straggler"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("comm-layer")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("3.2")
-    }
-
-    fn about(&self) -> &'static str {
-        "effect of one held send buffer: a circular buffer with and without the paper's fallback, and chunks (ours)"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[Axis { column: "policy", help: "Only these", values: &["none", "paper", "ours"] }]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let placement = Placement::choose()?;
-        let messages = if params.quick { QUICK_MESSAGES } else { MESSAGES };
-        let policies: Vec<_> = Policy::ALL.into_iter().filter(|p| params.keeps("policy", p.name())).collect();
-        progress.begin(2 * policies.len() as u64);
-        let rows: Vec<Row> = alone(placement.caller(), || {
-            let cases = policies.iter().flat_map(|policy| [(*policy, false), (*policy, true)]);
-            cases
-                .map(|(policy, held)| {
-                    progress.step(policy.name());
-                    Row::measure(policy, held, messages)
-                })
-                .collect()
-        })?;
-        let mut report = Report::default();
-        report.params = Fields::default()
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let messages = if run.params.quick { QUICK_MESSAGES } else { MESSAGES };
+    let policies = Policy::kept(run.params, "policy");
+    run.progress.begin(2 * policies.len() as u64);
+    let rows: Vec<Row> = alone(run.cpus.caller, || {
+        let cases = policies.iter().flat_map(|policy| [(*policy, false), (*policy, true)]);
+        cases
+            .map(|(policy, held)| {
+                run.progress.step(policy.name());
+                Row::measure(policy, held, messages)
+            })
+            .collect()
+    })?;
+    let mut report = Report {
+        params: Fields::default()
             .with("memory_mib", MEMORY >> 20)
             .with("payload_bytes", BYTES)
             .with("window", WINDOW)
-            .with("messages", messages);
-        report.claims = claims(&rows);
-        report.note(
-            "a temporary buffer is plain memory here; a transport that pins memory would also register it",
-        );
-        report.rows = rows.iter().map(Row::fields).collect();
-        Ok(report)
-    }
+            .with("messages", messages),
+        claims: claims(&rows),
+        rows: rows.iter().map(Row::fields).collect(),
+        ..Report::default()
+    };
+    report
+        .note("a temporary buffer is plain memory here; a transport that pins memory would also register it");
+    Ok(report)
 }
 
-/// Behaviour when the ring has no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Policy {
-    /// A circular buffer; the message is refused.
-    None,
-    /// A circular buffer; the message is composed in memory that is allocated for it, as in the paper.
-    Paper,
-    /// Chunks, of which a straggler takes one out; overflow slots behind them.
-    Ours,
+choices! {
+    /// Behaviour when the ring has no room.
+    enum Policy {
+        /// A circular buffer; the message is refused.
+        None = "none",
+        /// A circular buffer; the message is composed in memory that is allocated for it, as in the paper.
+        Paper = "paper",
+        /// Chunks, of which a straggler takes one out; overflow slots behind them.
+        Ours = "ours",
+    }
 }
 
 impl Policy {
-    const ALL: [Self; 3] = [Self::None, Self::Paper, Self::Ours];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Paper => "paper",
-            Self::Ours => "ours",
-        }
-    }
-
     fn ring(self) -> anyhow::Result<Arc<SendRing>> {
         let circular = RingConfig {
             overflow: RingConfig::default().overflow.map(|class| SlotClass { count: 0, ..class }),
@@ -101,7 +76,7 @@ impl Policy {
         let config = if self == Self::Ours { RingConfig::default() } else { circular };
         let ring = Arc::new(SendRing::new(Arc::new(HeapSendMemory::new(MEMORY)), config)?);
         ring.tick(Nanos(1));
-        // Every chunk is ready, as in a circular buffer that is registered when it is made.
+        // Prepare every chunk, as in a circular buffer that is registered when it is created.
         let mut full: Vec<Frame> = Vec::new();
         while let Ok(loan) = Arc::clone(&ring).loan(config.chunk_bytes as usize, 0) {
             full.push(loan.finish());
@@ -129,7 +104,7 @@ struct Row {
 }
 
 impl Row {
-    /// A stream of messages in order of completion, behind a buffer that is held from before the first to behind the last.
+    /// Sends a stream of messages in order of completion, while a buffer allocated before the first one is held until after the last.
     fn measure(policy: Policy, held: bool, messages: u64) -> anyhow::Result<Self> {
         let ring = policy.ring()?;
         let straggler = held.then(|| Arc::clone(&ring).loan(BYTES, STRAGGLER)).transpose();
@@ -157,7 +132,7 @@ impl Row {
         Ok(Self { seen, ..row })
     }
 
-    /// The next message's buffer, with the first byte of each page written.
+    /// Returns the next message's buffer, with the first byte of each page written.
     fn compose(&mut self, ring: &Arc<SendRing>) -> Option<Buffer> {
         let write = |bytes: &mut [u8]| bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         let buffer = match Arc::clone(ring).loan(BYTES, 0) {
@@ -190,47 +165,39 @@ impl Row {
             .with("refused", self.refused)
             .with("buffer_ns", decimals(sample.batch_ns, 1))
             .with("p99_ns", sample.p99_ns)
-            .with("aa", sample.aa.map(|aa| decimals(aa, 2)))
+            .with_aa(&sample)
     }
 }
 
 /// Evaluates the counts, which do not depend on the machine.
 fn claims(rows: &[Row]) -> Vec<Claim> {
     let held = |policy| rows.iter().find(|row| row.policy == policy && row.held);
-    let paper = held(Policy::Paper).map(|row| Claim {
-        id: "K27",
-        text:
-            "behind a straggler the circular buffer fills, and buffers are allocated one by one; the value is their number"
-                .into(),
-        published: "some".into(),
-        measured: row.temporary.into(),
-        holds: row.temporary > 0 && row.refused == 0,
-    });
-    let ours = held(Policy::Ours).map(|row| Claim {
-        id: "K27-ours",
-        text: "with chunks, a straggler occupies one chunk: number of buffers allocated or refused".into(),
-        published: 0.into(),
-        measured: (row.temporary + row.refused).into(),
-        holds: row.temporary + row.refused == 0,
+    let text = "behind a straggler the circular buffer fills, and buffers are allocated one by one; the value is their number";
+    let paper = held(Policy::Paper)
+        .map(|row| Claim::new("K27", text, "some", row.temporary, row.temporary > 0 && row.refused == 0));
+    let text = "with chunks, a straggler occupies one chunk: number of buffers allocated or refused";
+    let ours = held(Policy::Ours).map(|row| {
+        let lost = row.temporary + row.refused;
+        Claim::new("K27-ours", text, 0, lost, lost == 0)
     });
     [paper, ours].into_iter().flatten().collect()
 }
 
 /// Send memory of a connection by default, bytes.
 const MEMORY: usize = 32 << 20;
-/// A page and what comes with it.
+/// Length of a page with its header.
 const BYTES: usize = 4096 + 64;
-/// Messages under way.
+/// Number of messages under way.
 const WINDOW: usize = 32;
 /// Holder of the straggler, for the ring's report.
 const STRAGGLER: u32 = 7;
 
-/// Each is ten times around the ring, or more.
+/// Numbers of messages, at least ten times around the ring.
 const MESSAGES: u64 = 1 << 20;
 const QUICK_MESSAGES: u64 = 1 << 17;
-/// Messages between two readings of the clock.
+/// Number of messages between two clock readings.
 const BATCH: u32 = 64;
-/// Parts of a stream; even ones are compared with odd ones.
+/// Number of parts of a stream; even ones are compared with odd ones.
 const ROUNDS: u64 = 8;
 
 #[cfg(test)]
@@ -241,10 +208,10 @@ mod tests {
     fn a_straggler_stops_a_circular_buffer_and_not_ours() {
         let row = |policy, held| Row::measure(policy, held, QUICK_MESSAGES).unwrap();
         for policy in Policy::ALL {
-            let free = row(policy, false);
+            let free = row(*policy, false);
             assert_eq!((free.sent, free.temporary, free.refused), (QUICK_MESSAGES, 0, 0), "{policy:?}");
         }
-        let [none, paper, ours] = Policy::ALL.map(|policy| row(policy, true));
+        let [none, paper, ours] = [Policy::None, Policy::Paper, Policy::Ours].map(|policy| row(policy, true));
         assert!(none.refused > 0 && none.sent + none.refused == QUICK_MESSAGES, "{}", none.refused);
         assert!(paper.temporary > 0 && paper.sent == QUICK_MESSAGES);
         assert_eq!((ours.sent, ours.temporary, ours.refused), (QUICK_MESSAGES, 0, 0));

@@ -12,21 +12,18 @@ use super::socket::tcp_pair;
 use crate::clock;
 use crate::placement::{CpuPair, face_to_face};
 
-/// Which memory a stream of payloads goes through.
+/// Memory of a stream of payloads.
 #[derive(Clone, Copy, Debug)]
-pub struct Footprint {
-    /// Buffers, used in turns.
-    pub buffers: usize,
-    /// How many of them hold a payload at a time, at most.
-    pub under_way: usize,
+pub(crate) struct Footprint {
+    /// Number of buffers, which are used in turns.
+    pub(crate) buffers: usize,
+    /// Largest number of buffers that hold a payload at a time.
+    pub(crate) under_way: usize,
 }
 
-/// One thread copies `bytes` out of a buffer of its own into the next of several, the other adds them up there and gives the buffer
-/// back: bytes and the time they took.
-///
-/// # Errors
-/// If a thread cannot be pinned.
-pub fn copy_and_sum(
+/// One thread copies `bytes` from a private buffer into the next of several, the other adds them up there and returns the buffer.
+/// Returns the number of bytes, and their time.
+pub(crate) fn copy_and_sum(
     cpus: CpuPair,
     bytes: usize,
     Footprint { buffers, under_way }: Footprint,
@@ -39,7 +36,7 @@ pub fn copy_and_sum(
     let reader = move || {
         while let Some(buffer) = next(&full) {
             black_box(buffer.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word)));
-            // A writer that is gone wants no buffer back.
+            // Fails only if the writer has ended.
             let _ = to_writer.send(buffer);
         }
         Ok(())
@@ -52,11 +49,11 @@ pub fn copy_and_sum(
                     free.push_back(buffer);
                 }
                 while buffers - free.len() >= under_way.min(buffers) {
-                    free.push_back(next(&read).context("the reader gives every buffer back")?);
+                    free.push_back(next(&read).context("the reader has ended")?);
                 }
-                let mut buffer = free.pop_front().context("fewer are under way")?;
+                let mut buffer = free.pop_front().context("no buffer is free")?;
                 buffer.copy_from_slice(black_box(&source));
-                to_reader.send(buffer).context("the reader takes every buffer")?;
+                to_reader.send(buffer).context("the reader has ended")?;
             }
             anyhow::Ok(())
         };
@@ -64,23 +61,20 @@ pub fn copy_and_sum(
         let started = clock::now();
         let mut copied = 0;
         while started.elapsed() < budget {
-            copy(PER_LOOK)?;
-            copied += u64::from(PER_LOOK);
+            copy(PER_READING)?;
+            copied += u64::from(PER_READING);
         }
         Ok((copied * bytes as u64, started.elapsed()))
     };
     face_to_face(cpus, reader, writer)
 }
 
-/// One thread writes `bytes` at a time to a TCP connection on the loopback interface, the other reads and adds them up: bytes and
-/// the time they took.
-///
-/// # Errors
-/// If a thread cannot be pinned, or the sockets fail.
-pub fn tcp_stream(cpus: CpuPair, bytes: usize, budget: Duration) -> anyhow::Result<(u64, Duration)> {
+/// One thread writes `bytes` at a time to a TCP connection on the loopback interface, the other reads and adds them up. Returns the
+/// number of bytes, and their time.
+pub(crate) fn tcp_stream(cpus: CpuPair, bytes: usize, budget: Duration) -> anyhow::Result<(u64, Duration)> {
     let (mut near, mut far) = tcp_pair()?;
     let reader = || {
-        let mut buffer = vec![0; bytes.max(READ_AT_ONCE)];
+        let mut buffer = vec![0; bytes.max(READ_BYTES)];
         loop {
             match far.read(&mut buffer).context("reading from the loopback interface")? {
                 0 => return Ok(()),
@@ -101,7 +95,7 @@ pub fn tcp_stream(cpus: CpuPair, bytes: usize, budget: Duration) -> anyhow::Resu
     face_to_face(cpus, reader, writer)
 }
 
-/// The next buffer, waited for without sleeping; none if the other side is gone.
+/// Polls for the next buffer; `None` if the other side has ended.
 fn next<T>(from: &mpsc::Receiver<T>) -> Option<T> {
     loop {
         match from.try_recv() {
@@ -112,12 +106,12 @@ fn next<T>(from: &mpsc::Receiver<T>) -> Option<T> {
     }
 }
 
-/// Enough to have every buffer in memory.
+/// Enough to fault in every buffer.
 const WARM_UP: u32 = 32;
-/// Copies between two looks at the clock.
-const PER_LOOK: u32 = 4;
-/// What one system call reads at most, bytes, if messages are shorter.
-const READ_AT_ONCE: usize = 64 << 10;
+/// Number of copies between two clock readings.
+const PER_READING: u32 = 4;
+/// Bytes that one system call reads at most if messages are shorter.
+const READ_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -125,7 +119,7 @@ mod tests {
     use crate::placement::Placement;
 
     #[test]
-    fn whole_buffers_are_copied_for_the_time_asked() {
+    fn whole_buffers_are_copied_for_the_requested_time() {
         let Some(cpus) = Placement::choose().unwrap().pair() else { return };
         let budget = Duration::from_millis(3);
         for (bytes, time) in [

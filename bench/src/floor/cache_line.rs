@@ -1,30 +1,23 @@
-//! A cache line going to another core and back: the floor of any call over shared memory.
+//! A cache line that moves to another core and back: the floor of any call over shared memory.
 
-use core::convert::Infallible;
 use core::time::Duration;
 
 use super::word::SpinWord;
 use crate::placement::{CpuPair, face_to_face};
 use crate::sample::Recorder;
 
-/// Round trips of one line that both sides write: the caller writes odd numbers, the partner the even ones after them.
+/// Measures round trips of one line that both sides write: the caller writes odd numbers, the partner the even ones after them.
 ///
-/// A batch of these can be twice as quick as each alone: most likely since the caller then writes before the partner has
-/// looked at the line again, and need not take it away from it. A call has work to do between two messages, so its floor
-/// is the percentile, with a clock reading in that place, and not the batch.
-///
-/// # Errors
-/// If a thread cannot be pinned.
-pub fn one_line(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// A batch of round trips can be twice as fast as single ones, most likely because the caller then writes before the partner has read
+/// the line again. A call has work between two messages, so its floor is the percentile, with a clock reading in that place, and not
+/// the batch.
+pub(crate) fn one_line(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let line = SpinWord::default();
     ping_pong(cpus, budget, into, &line, &line)
 }
 
-/// Round trips over two lines with one writer each, as a ring in each direction has them.
-///
-/// # Errors
-/// If a thread cannot be pinned.
-pub fn two_lines(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Measures round trips over two lines with one writer each, like rings in both directions.
+pub(crate) fn two_lines(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let (ping, pong) = (SpinWord::default(), SpinWord::default());
     ping_pong(cpus, budget, into, &ping, &pong)
 }
@@ -39,7 +32,7 @@ fn ping_pong(
     let partner = || {
         let mut turn = 1;
         loop {
-            let seen = ping.look();
+            let seen = ping.read();
             if seen == turn {
                 pong.publish(turn + 1);
                 turn += 2;
@@ -50,12 +43,11 @@ fn ping_pong(
     };
     let caller = || {
         let mut turn = 1;
-        let Ok(()) = into.round(budget, || {
+        into.repeat(budget, || {
             ping.publish(turn);
-            // No pause in the loop: one takes a fifth of the round trip that is measured.
-            while pong.look() != turn + 1 {}
+            // No pause in the loop, because it takes a fifth of the measured round trip.
+            while pong.read() != turn + 1 {}
             turn += 2;
-            Ok::<(), Infallible>(())
         });
         ping.publish(END);
         Ok(())
@@ -63,5 +55,5 @@ fn ping_pong(
     face_to_face(cpus, partner, caller)
 }
 
-/// Never a turn: those would have to be counted for centuries to come here.
+/// Value that ends the partner; turns would reach it only after centuries.
 const END: u64 = u64::MAX;

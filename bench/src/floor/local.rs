@@ -1,6 +1,5 @@
-//! What one core takes by itself: entering the kernel, copying, reading the clock.
+//! Operations of one core: entering the kernel, copying, reading the clock.
 
-use core::convert::Infallible;
 use core::hint::black_box;
 use core::time::Duration;
 
@@ -13,22 +12,15 @@ use super::word::SleepWord;
 use crate::clock;
 use crate::sample::Recorder;
 
-/// A system call that does next to nothing: asking for the parent's process id.
-///
-/// # Errors
-/// None; the signature is that of all probes.
-pub fn empty_system_call(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Makes a nearly empty system call: reading the parent's process id.
+pub(crate) fn empty_system_call(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     repeat(budget, into, || {
         black_box(getppid());
     })
 }
 
-/// Two atomic additions, to two lines that no other core wants: the least that taking something other threads may give back, and giving
-/// it back, can take.
-///
-/// # Errors
-/// None; the signature is that of all probes.
-pub fn two_additions(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Makes two atomic additions to two uncontended lines: the lower bound of taking and returning an object that other threads may return.
+pub(crate) fn two_additions(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let lines = [CachePadded::new(AtomicU64::new(0)), CachePadded::new(AtomicU64::new(0))];
     repeat(budget, into, || {
         for line in &lines {
@@ -37,22 +29,16 @@ pub fn two_additions(budget: Duration, into: &mut Recorder) -> anyhow::Result<()
     })
 }
 
-/// Waking the sleepers of a futex that nobody sleeps on: what an unneeded wake-up costs.
-///
-/// # Errors
-/// None; the signature is that of all probes.
-pub fn futex_wake_nobody(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Wakes a futex without sleepers: the cost of an unnecessary wake-up.
+pub(crate) fn futex_wake_nobody(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let word = SleepWord::default();
     repeat(budget, into, || {
         black_box(futex_wake(&word));
     })
 }
 
-/// Copying `size` bytes between two buffers that stay the same, so both are as hot as the caches allow.
-///
-/// # Errors
-/// None; the signature is that of all probes.
-pub fn memcpy(size: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Copies `size` bytes between two fixed buffers, which are as hot as the caches allow.
+pub(crate) fn memcpy(size: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let source = vec![0x5a_u8; size];
     let mut target = vec![0_u8; size];
     repeat(budget, into, || {
@@ -61,20 +47,14 @@ pub fn memcpy(size: usize, budget: Duration, into: &mut Recorder) -> anyhow::Res
     })
 }
 
-/// Reading the clock: the part of every single timing that is the instrument's own.
-///
-/// # Errors
-/// None; the signature is that of all probes.
-pub fn instant_now(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Reads the clock: the part of the instrument in every single timing.
+pub(crate) fn instant_now(budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     repeat(budget, into, || {
         black_box(clock::now());
     })
 }
 
-fn repeat(budget: Duration, into: &mut Recorder, mut op: impl FnMut()) -> anyhow::Result<()> {
-    let Ok(()) = into.round(budget, || {
-        op();
-        Ok::<(), Infallible>(())
-    });
+fn repeat(budget: Duration, into: &mut Recorder, op: impl FnMut()) -> anyhow::Result<()> {
+    into.repeat(budget, op);
     Ok(())
 }

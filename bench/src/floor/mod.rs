@@ -1,11 +1,11 @@
-//! The floor: the least that hardware and kernel take for what a call is made of.
+//! The floor: lower bounds of hardware and kernel for the parts of a call.
 //!
-//! Each function repeats one operation for a given time and adds what it saw to a [`Recorder`]; nothing of it runs on
-//! after the function returned. So an experiment can measure its floor in turns with the thing itself, in one run,
-//! with the same instrument: `floor::cache_line(cpus, budget, &mut floor)` between two rounds of its own.
+//! Each function repeats one operation for a given time and adds the timings to a [`Recorder`]. No thread of it remains after the
+//! function returns. An experiment can therefore alternate rounds of its floor with its own rounds, in one run, with one
+//! instrument: `floor::cache_line(cpus, budget, &mut floor)`.
 //!
-//! The partner of a ping-pong is a thread of this process, pinned to the other CPU: what is measured (a cache line's
-//! way, a wake-up, a socket) does not depend on whether the two share an address space.
+//! The partner of a ping-pong is a thread of this process, pinned to the other CPU: the measured operation (a transfer of a cache
+//! line, a wake-up, a socket) does not depend on whether the two share an address space.
 
 mod bulk;
 mod cache_line;
@@ -18,31 +18,32 @@ mod word;
 
 use core::time::Duration;
 
-pub use bulk::{Footprint, copy_and_sum, tcp_stream};
-pub use cache_line::{one_line as cache_line, two_lines as cache_line_two};
-pub use local::{empty_system_call, futex_wake_nobody, instant_now, memcpy, two_additions};
-pub use socket::{tcp_blocking, tcp_spinning, unix_blocking};
+pub(crate) use bulk::{Footprint, copy_and_sum, tcp_stream};
+pub(crate) use cache_line::{one_line as cache_line, two_lines as cache_line_two};
+pub(crate) use local::{empty_system_call, futex_wake_nobody, instant_now, memcpy, two_additions};
+pub(crate) use socket::{tcp_blocking, tcp_spinning, unix_blocking};
 pub(crate) use socket::{tcp_pair, tcp_spinning_pair};
-pub use wakeup::{eventfd, futex};
+pub(crate) use wakeup::{eventfd, futex};
 
+use crate::echo::Wait;
 use crate::placement::{CpuPair, Placement, alone};
 use crate::sample::Recorder;
 
 /// One row of the floor.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
-    /// The row's name.
-    pub name: &'static str,
-    /// How many cores it takes.
-    pub cores: Cores,
-    /// Bytes copied by one operation, if copying is what it does.
-    pub bytes: Option<u32>,
+pub(crate) struct Probe {
+    /// Name of the row.
+    pub(crate) name: &'static str,
+    /// Number of cores of the probe.
+    pub(crate) cores: Cores,
+    /// Number of bytes that one operation copies, if it copies.
+    pub(crate) bytes: Option<u32>,
     work: Work,
 }
 
-/// How many cores a probe takes.
+/// Number of cores of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cores {
+pub(crate) enum Cores {
     /// One thread on one core.
     One,
     /// A caller and a partner, on different cores.
@@ -72,11 +73,13 @@ impl Probe {
         self
     }
 
-    /// Repeats the probe for about `budget` and adds to `into`.
-    ///
-    /// # Errors
-    /// If it needs two cores and `placement` has one, or if the system refuses what it needs.
-    pub fn measure(&self, placement: Placement, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    /// Repeats the probe for about `budget`, and adds the timings to `into`.
+    pub(crate) fn measure(
+        &self,
+        placement: Placement,
+        budget: Duration,
+        into: &mut Recorder,
+    ) -> anyhow::Result<()> {
         match (self.work, placement.pair()) {
             (Work::Alone(work), _) => alone(placement.caller(), || work(budget, into)),
             (Work::Pair(work), Some(cpus)) => work(cpus, budget, into),
@@ -85,8 +88,35 @@ impl Probe {
     }
 }
 
-/// Every row of the floor, in the order in which it is shown: nearest to the hardware first.
-pub const PROBES: &[Probe] = &[
+/// Returns the name of the bare equivalent of a call over a transport with that waiting policy. An adaptive wait is compared with
+/// spinning, the better choice.
+pub(crate) fn of_calls(provider: &str, wait: Wait) -> &'static str {
+    match (provider, wait.name()) {
+        ("shm", "block") => "futex",
+        ("shm", _) => "cache-line",
+        (_, "block") => "tcp-blocking",
+        _ => "tcp-spinning",
+    }
+}
+
+/// Repeats the bare equivalent of that name for about `budget`, with messages of `bytes` bytes over TCP, and adds it to `into`.
+pub(crate) fn round(
+    name: &str,
+    cpus: CpuPair,
+    bytes: usize,
+    budget: Duration,
+    into: &mut Recorder,
+) -> anyhow::Result<()> {
+    match name {
+        "futex" => futex(cpus, budget, into),
+        "cache-line" => cache_line(cpus, budget, into),
+        "tcp-blocking" => tcp_blocking(cpus, bytes, budget, into),
+        _ => tcp_spinning(cpus, bytes, budget, into),
+    }
+}
+
+/// Every row of the floor in display order: nearest to the hardware first.
+pub(crate) const PROBES: &[Probe] = &[
     Probe::pair("cache-line", cache_line),
     Probe::pair("cache-line-two", cache_line_two),
     Probe::pair("futex", futex),

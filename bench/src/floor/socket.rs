@@ -11,40 +11,38 @@ use anyhow::Context as _;
 use crate::placement::{CpuPair, face_to_face};
 use crate::sample::Recorder;
 
-/// Round trips of `size` bytes over a Unix stream socket, both sides blocking in `read`.
-///
-/// # Errors
-/// If a thread cannot be pinned, or the sockets fail.
-pub fn unix_blocking(
+/// Measures round trips of `size` bytes over a Unix stream socket, both sides blocking in `read`.
+pub(crate) fn unix_blocking(
     cpus: CpuPair,
     size: usize,
     budget: Duration,
     into: &mut Recorder,
 ) -> anyhow::Result<()> {
-    let (near, far) = UnixStream::pair().context("making a pair of Unix sockets")?;
+    let (near, far) = UnixStream::pair().context("creating a pair of Unix sockets")?;
     ping_pong(cpus, size, budget, into, (near, far))
 }
 
-/// Round trips of `size` bytes over TCP on the loopback interface with `TCP_NODELAY`, both sides blocking in `read`.
-///
-/// # Errors
-/// If a thread cannot be pinned, or the sockets fail.
-pub fn tcp_blocking(cpus: CpuPair, size: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Measures round trips of `size` bytes over TCP on the loopback interface with `TCP_NODELAY`, both sides blocking in `read`.
+pub(crate) fn tcp_blocking(
+    cpus: CpuPair,
+    size: usize,
+    budget: Duration,
+    into: &mut Recorder,
+) -> anyhow::Result<()> {
     ping_pong(cpus, size, budget, into, tcp_pair()?)
 }
 
-/// Like [`tcp_blocking`], with both sides asking again and again instead of sleeping.
-///
-/// # Errors
-/// If a thread cannot be pinned, or the sockets fail.
-pub fn tcp_spinning(cpus: CpuPair, size: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Measures round trips like [`tcp_blocking`], with both sides polling instead of sleeping.
+pub(crate) fn tcp_spinning(
+    cpus: CpuPair,
+    size: usize,
+    budget: Duration,
+    into: &mut Recorder,
+) -> anyhow::Result<()> {
     ping_pong(cpus, size, budget, into, tcp_spinning_pair()?)
 }
 
-/// Two connected sockets of [`tcp_spinning`].
-///
-/// # Errors
-/// If the sockets fail.
+/// Returns two connected sockets for [`tcp_spinning`].
 pub(crate) fn tcp_spinning_pair() -> anyhow::Result<(Spinning<TcpStream>, Spinning<TcpStream>)> {
     let (near, far) = tcp_pair()?;
     near.set_nonblocking(true).context("making a socket non-blocking")?;
@@ -52,14 +50,11 @@ pub(crate) fn tcp_spinning_pair() -> anyhow::Result<(Spinning<TcpStream>, Spinni
     Ok((Spinning(near), Spinning(far)))
 }
 
-/// Two connected sockets of [`tcp_blocking`].
-///
-/// # Errors
-/// If the sockets fail.
+/// Returns two connected sockets for [`tcp_blocking`].
 pub(crate) fn tcp_pair() -> anyhow::Result<(TcpStream, TcpStream)> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on the loopback interface")?;
-    let address = listener.local_addr().context("asking for the port")?;
+    let address = listener.local_addr().context("reading the port")?;
     let near = TcpStream::connect(address).context("connecting over the loopback interface")?;
     let (far, _) = listener.accept().context("accepting over the loopback interface")?;
     near.set_nodelay(true).context("setting TCP_NODELAY")?;
@@ -97,7 +92,7 @@ fn ping_pong<S: Read + Write + Send>(
     face_to_face(cpus, partner, caller)
 }
 
-/// A non-blocking socket that is asked until it has something.
+/// A non-blocking socket that is polled until it is ready.
 #[derive(Debug)]
 pub(crate) struct Spinning<S>(S);
 

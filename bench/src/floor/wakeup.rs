@@ -1,6 +1,5 @@
-//! Two threads that wake each other in turns, by futex and by eventfd: the floor of any call whose sides block.
+//! Two threads that wake each other in turns, by futex and by eventfd: the floor of any call between blocking sides.
 
-use core::convert::Infallible;
 use core::time::Duration;
 
 use anyhow::Context as _;
@@ -11,11 +10,8 @@ use super::word::SleepWord;
 use crate::placement::{CpuPair, face_to_face};
 use crate::sample::Recorder;
 
-/// Round trips of two threads that sleep on a word each and wake the other one.
-///
-/// # Errors
-/// If a thread cannot be pinned.
-pub fn futex(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+/// Measures round trips of two threads that each sleep on a word and wake the other.
+pub(crate) fn futex(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let (ping, pong) = (SleepWord::default(), SleepWord::default());
     let partner = || {
         let mut turn = 1;
@@ -27,11 +23,10 @@ pub fn futex(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Re
     };
     let caller = || {
         let mut turn = 1;
-        let Ok(()) = into.round(budget, || {
+        into.repeat(budget, || {
             open(&ping, turn);
             wait_beyond(&pong, turn - 1);
             turn += 1;
-            Ok::<(), Infallible>(())
         });
         open(&ping, END);
         Ok(())
@@ -39,12 +34,9 @@ pub fn futex(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Re
     face_to_face(cpus, partner, caller)
 }
 
-/// Round trips of two threads that block in reading an eventfd each.
-///
-/// # Errors
-/// If a thread cannot be pinned, or no eventfd can be had.
-pub fn eventfd(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
-    let new = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("making an eventfd");
+/// Measures round trips of two threads that each block in reading an eventfd.
+pub(crate) fn eventfd(cpus: CpuPair, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    let new = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("creating an eventfd");
     let (ping, pong) = (new()?, new()?);
     let partner = || {
         while ping.read()? == CALL {
@@ -69,10 +61,10 @@ fn open(word: &SleepWord, turn: u32) {
     futex_wake(word);
 }
 
-/// Sleeps while the word is `last`; gives the value that came after it.
+/// Sleeps while the word is `last`. Returns the next value.
 fn wait_beyond(word: &SleepWord, last: u32) -> u32 {
     loop {
-        let seen = word.look();
+        let seen = word.read();
         if seen != last {
             return seen;
         }
@@ -80,8 +72,8 @@ fn wait_beyond(word: &SleepWord, last: u32) -> u32 {
     }
 }
 
-/// Ends the partner; turns would have to be taken for hours at full speed to come here.
+/// Value that ends the partner; turns would reach it only after hours at full speed.
 const END: u32 = u32::MAX;
 
-/// What a call and its answer add to the counter of an eventfd.
+/// Value that a call and its reply add to the counter of an eventfd.
 const CALL: u64 = 1;

@@ -1,4 +1,4 @@
-//! The shared words of the ping-pongs: written by one side, watched by the other.
+//! The shared words of the ping-pongs: written by one side, read by the other.
 
 use core::ptr;
 
@@ -9,41 +9,40 @@ use pronto_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[repr(align(128))]
 struct OwnLine<T>(T);
 
-/// A word to spin on.
+/// A word for spinning threads.
 #[derive(Debug, Default)]
 pub(super) struct SpinWord(OwnLine<AtomicU64>);
 
 impl SpinWord {
     #[inline]
     pub(super) fn publish(&self, value: u64) {
-        // SYNC: publishes `value`; pairs with `look`.
+        // SYNC: publishes `value`; pairs with `read`.
         self.0.0.store(value, Ordering::Release);
     }
 
     #[inline]
-    pub(super) fn look(&self) -> u64 {
+    pub(super) fn read(&self) -> u64 {
         // SYNC: pairs with `publish`.
         self.0.0.load(Ordering::Acquire)
     }
 }
 
-/// A word to sleep on.
+/// A word for sleeping threads.
 #[derive(Debug, Default)]
 pub(super) struct SleepWord(OwnLine<AtomicU32>);
 
 impl SleepWord {
     pub(super) fn publish(&self, value: u32) {
-        // SYNC: publishes `value`; pairs with `look`.
+        // SYNC: publishes `value`; pairs with `read`.
         self.0.0.store(value, Ordering::Release);
     }
 
-    pub(super) fn look(&self) -> u32 {
+    pub(super) fn read(&self) -> u32 {
         // SYNC: pairs with `publish`.
         self.0.0.load(Ordering::Acquire)
     }
 
-    /// The address by which the kernel knows the word (an atomic is laid out like its value); valid as long as the
-    /// reference it came from.
+    /// Returns the address of the word for the kernel (an atomic has the layout of its value), which is valid as long as `self`.
     pub(super) fn address(&self) -> *const u32 {
         ptr::from_ref(&self.0.0).cast()
     }

@@ -1,16 +1,16 @@
-//! What is sent, in which proportions: a deck of operations that is dealt again and again, shuffled each time.
+//! The operations and their proportions: a deck that is dealt repeatedly, shuffled each time.
 //!
 //! The proportions are those of Fig. 2 of the comm-layer paper: 74.4 % of all messages under 100 bytes, and 97.1 % of all bytes
-//! in large ones. Most are pages and who asks for them; the rest is put together so that every type of DEX has its part.
+//! in large ones. Most are pages and page requests; the rest is chosen so that every message type of DEX occurs.
 
 use minidos::random::Random;
 
-/// Something that a node does to another: a request, with its answer, or a notification.
+/// An operation of one node on another: a request with its reply, or a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// A page is asked for, and comes.
+    /// Request of a page with its contents.
     Page,
-    /// A page is asked for whose contents the asker has.
+    /// Request of a page whose contents the requester has.
     Short,
     Invalidate,
     Flush,
@@ -26,7 +26,7 @@ pub(super) enum Operation {
     Signal,
 }
 
-/// How often each is in a deck. With the answers these are 1,000 messages.
+/// Number of each operation in a deck. With the replies, these are 1,000 messages.
 const PROPORTIONS: [(Operation, usize); 14] = [
     (Operation::Page, 233),
     (Operation::Short, 60),
@@ -58,7 +58,7 @@ impl Deck {
         )
     }
 
-    /// The operations in an order that `random` gives.
+    /// Returns the operations in an order from `random`.
     pub(super) fn shuffled(&mut self, random: &mut Random) -> &[Operation] {
         for last in (1..self.0.len()).rev() {
             self.0.swap(last, random.below(last + 1));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_deck_is_a_thousand_messages_and_shuffling_keeps_them() {
-        let answered = |operation: &Operation| {
+        let messages = |operation: &Operation| {
             let alone = [
                 Operation::MigrateBack,
                 Operation::ExitOrigin,
@@ -86,7 +86,7 @@ mod tests {
         let mut deck = Deck::new();
         let fresh = deck.clone();
         let dealt = deck.shuffled(&mut Random::new(1));
-        assert_eq!(dealt.iter().map(answered).sum::<u32>(), 1000);
+        assert_eq!(dealt.iter().map(messages).sum::<u32>(), 1000);
         assert_ne!(dealt, fresh.0);
         for (operation, times) in PROPORTIONS {
             assert_eq!(dealt.iter().filter(|dealt| **dealt == operation).count(), times);

@@ -1,4 +1,4 @@
-//! Messages that follow from their stamp: a receiver makes each once more, and compares.
+//! Messages that follow from their stamp, so that a receiver can make each once more and compare.
 
 use minidos::messages::{
     ExitOrigin, ExitRemote, Flush, FlushAck, FutexOperation, FutexOutcome, FutexRequest, FutexResponse,
@@ -9,34 +9,34 @@ use minidos::messages::{
 use minidos::page::{Access, Address, PAGE_SIZE, Page, Version};
 use minidos::random::Random;
 
-/// A message of which every field follows from its stamp and the address that it is about.
+/// A message whose fields all follow from its stamp and its address.
 pub(super) trait Made: Stamped + PartialEq + Sized {
-    /// The message with that stamp about `address`, which is 0 unless its type, or the request that it answers, is ordered by it.
+    /// Returns the message with that stamp about `address`, which is 0 unless its type, or that of its request, is ordered by address.
     fn made(stamp: Stamp, address: u64) -> Self;
 
-    /// The type of messages about `address`.
+    /// Returns the type of messages about `address`.
     fn kind_about(address: u64) -> Kind;
 
-    /// Whether it arrived as it was made.
+    /// Returns whether the message arrived as it was made.
     fn is_as_made(&self, address: u64) -> bool {
         *self == Self::made(self.stamp(), address)
     }
 }
 
-/// Pages that requests are about; those in the upper half are answered without contents.
+/// Number of pages that requests are about; replies for those in the upper half have no contents.
 pub(super) const PAGES: usize = 128;
 
-/// The address of a page of that number.
+/// Returns the address of a page.
 pub(super) fn address_of(page: usize) -> u64 {
     (page * PAGE_SIZE) as u64
 }
 
-/// Whether a request for this page is answered with its contents.
+/// Returns whether the reply for this page has its contents.
 fn comes_with_contents(address: u64) -> bool {
     address < address_of(PAGES / 2)
 }
 
-/// Numbers that only this stamp and address give.
+/// Numbers that follow from a stamp and an address.
 struct Numbers(Random);
 
 impl Numbers {
@@ -84,7 +84,7 @@ impl Numbers {
     }
 }
 
-/// The fields after `stamp`, each from the numbers.
+/// Implements [`Made`]: the fields after `stamp` follow from the numbers.
 macro_rules! made {
     ($($message:ident is $kind:ident($numbers:ident, $address:ident) { $($field:ident: $value:expr),* $(,)? })*) => {$(
         impl Made for $message {
@@ -212,11 +212,11 @@ mod tests {
         let mut signal = Signal::made(stamp, 0);
         assert!(signal.is_as_made(0));
         signal.set_stamp(Stamp { from: 2, sequence: 8 });
-        assert!(!signal.is_as_made(0), "of another place in its stream");
+        assert!(!signal.is_as_made(0), "it has another position in its stream");
     }
 
     #[test]
-    fn an_answer_about_another_page_shows() {
+    fn a_reply_about_another_page_shows() {
         let reply = PageReply::made(Stamp { from: 1, sequence: 0 }, address_of(3));
         assert_eq!(reply.kind(), PageReply::kind_about(address_of(3)));
         assert!(reply.is_as_made(address_of(3)) && !reply.is_as_made(address_of(4)));

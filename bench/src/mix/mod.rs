@@ -1,10 +1,10 @@
-//! The mix: the message set of a distributed OS between nodes that are processes of their own, all sending as fast as they can.
+//! The mix: the message set of a distributed OS between nodes in separate processes, all sending as fast as they can.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
-//! | [`deck`] | what is sent, in which proportions |
-//! | [`made`] | messages that follow from their stamp, so that a receiver knows what should have come |
-//! | [`node`] | one node: sends, answers, and writes down what it sees |
+//! | [`deck`] | the operations and their proportions |
+//! | [`made`] | messages that follow from their stamp, so that a receiver knows the expected content |
+//! | [`node`] | one node: sends, replies, and records what it receives |
 //! | this | the nodes' processes, as seen by the experiment |
 
 mod deck;
@@ -22,44 +22,39 @@ use crate::child::Child;
 use crate::clock;
 use crate::echo::Provider;
 
-pub(crate) use node::{command, node_command};
+pub(crate) use node::SIDE;
 
-/// The hidden command of a node.
-pub(crate) const NODE: &str = "serve-mix";
+/// Number of nodes in the paper's Fig. 2.
+pub(crate) const NODES: u16 = 4;
 
-/// As many as in the paper's Fig. 2.
-pub const NODES: u16 = 4;
-
-/// What a node, or all of them, saw.
+/// Observations of a node, or of all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Messages by type.
-    pub traffic: Traffic,
-    /// What arrived otherwise than it was sent.
-    pub faults: Faults,
-    /// How often a message had to wait for room.
-    pub waits_for_room: u64,
-    /// Decks of operations that were dealt in every other tenth of the time, from the first, and in the others.
-    pub decks: [u64; 2],
-    /// From the first message to the last answer, nanoseconds; of all nodes, the longest.
-    pub elapsed_ns: u64,
+    pub(crate) traffic: Traffic,
+    /// Messages that arrived differently from how they were sent.
+    pub(crate) faults: Faults,
+    /// Number of times that a message had to wait for room.
+    pub(crate) waits_for_room: u64,
+    /// Number of decks dealt in the odd tenths of the time, and in the even ones.
+    pub(crate) decks: [u64; 2],
+    /// Time from the first message to the last reply, in nanoseconds; for several nodes, the longest.
+    pub(crate) elapsed_ns: u64,
 }
 
 impl Seen {
-    /// Messages that were sent and did not arrive, or arrived and were not sent.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
+    /// Returns the number of messages that were sent and did not arrive, or arrived and were not sent.
+    pub(crate) fn lost(&self) -> u64 {
         self.traffic.0.iter().map(|of_type| of_type.sent.abs_diff(of_type.received)).sum()
     }
 
-    /// Everything that went wrong.
-    #[must_use]
-    pub fn wrong(&self) -> u64 {
+    /// Returns the number of all faults.
+    pub(crate) fn wrong(&self) -> u64 {
         self.lost() + self.faults.duplicated + self.faults.out_of_order + self.faults.corrupt
     }
 
-    /// Adds what others saw; the longest time counts.
-    pub fn add(&mut self, other: &Self) {
+    /// Adds other observations; the longest time counts.
+    pub(crate) fn add(&mut self, other: &Self) {
         self.traffic.add(&other.traffic);
         self.faults.duplicated += other.faults.duplicated;
         self.faults.out_of_order += other.faults.out_of_order;
@@ -72,20 +67,17 @@ impl Seen {
 
 /// The processes of all nodes; killed when dropped.
 #[derive(Debug)]
-pub struct Nodes(Vec<Child>);
+pub(crate) struct Nodes(Vec<Child>);
 
 impl Nodes {
-    /// Starts all nodes; each is connected to every other when this returns. They send for `time` once told to.
-    ///
-    /// # Errors
-    /// If one does not start, or two do not meet.
-    pub fn start(provider: Provider, time: Duration) -> anyhow::Result<Self> {
+    /// Starts all nodes. Each is connected to every other when this returns. They send for `time` after [`go`](Self::go).
+    pub(crate) fn start(provider: Provider, time: Duration) -> anyhow::Result<Self> {
         let mut addresses: Vec<String> = Vec::new();
         let mut children = Vec::new();
         for node in 1..=NODES {
             let fixed =
-                [NODE, provider.name(), &node.to_string(), &time.as_millis().to_string()].map(str::to_owned);
-            let mut child = Child::spawn(fixed.into_iter().chain(addresses.iter().cloned()))?;
+                [provider.name(), &node.to_string(), &time.as_millis().to_string()].map(str::to_owned);
+            let mut child = Child::spawn(&SIDE, fixed.iter().chain(&addresses))?;
             addresses.push(child.hear()?);
             children.push(child);
         }
@@ -94,19 +86,13 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Has all of them begin.
-    ///
-    /// # Errors
-    /// If one is gone.
-    pub fn go(&mut self) -> anyhow::Result<()> {
+    /// Makes all nodes begin.
+    pub(crate) fn go(&mut self) -> anyhow::Result<()> {
         self.0.iter_mut().try_for_each(|child| child.tell(GO))
     }
 
     /// Waits until all have sent what they will; then, for a moment at most, until everything sent has arrived.
-    ///
-    /// # Errors
-    /// If one failed.
-    pub fn seen(&mut self) -> anyhow::Result<Seen> {
+    pub(crate) fn seen(&mut self) -> anyhow::Result<Seen> {
         self.all_say(SENT)?;
         let waits_since = clock::now();
         loop {
@@ -130,18 +116,17 @@ impl Nodes {
 
     fn all_say(&mut self, line: &str) -> anyhow::Result<()> {
         for child in &mut self.0 {
-            let heard = child.hear()?;
-            anyhow::ensure!(heard == line, "a node says {heard:?} where {line:?} was due");
+            child.expect(line)?;
         }
         Ok(())
     }
 }
 
-/// What nodes and experiment say to each other, beside addresses and reports.
+/// Lines between nodes and experiment, other than addresses and reports.
 const MET: &str = "met";
 const GO: &str = "go";
 const SENT: &str = "sent";
 const REPORT: &str = "report";
 
-/// A message that has not arrived so long after the last one was sent does not arrive.
+/// Time after the last send within which every message must have arrived.
 const ARRIVAL: Duration = Duration::from_secs(5);

@@ -1,13 +1,11 @@
-//! One node of the mix: a thread per peer that sends, handlers that check and answer, and the books of both.
+//! One node of the mix: a sending thread per peer, handlers that check and reply, and the records of both.
 
 use core::time::Duration;
-use std::io::{self, BufRead as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgAction, ArgMatches, Command};
 use minidos::account::{Faults, Incoming, Ledger, Outgoing};
 use minidos::messages::{
     ExitOrigin, ExitRemote, Flush, FutexRequest, Invalidate, Migrate, MigrateBack, NodeInfo, PageRequest,
@@ -19,35 +17,34 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::deck::{Deck, Operation};
 use super::made::{Made, PAGES, address_of};
-use super::{GO, MET, NODE, NODES, REPORT, SENT, Seen};
-use crate::child;
+use super::{GO, MET, NODES, REPORT, SENT, Seen};
+use crate::child::{self, START};
 use crate::clock;
 use crate::echo::Provider;
+use crate::side::{Arguments, Side};
+use crate::workers;
 
-/// The options of a node's process.
-pub(crate) fn command() -> Command {
-    let required = ["provider", "node", "milliseconds"].map(|name| Arg::new(name).required(true));
-    Command::new(NODE)
-        .hide(true)
-        .args(required)
-        .arg(Arg::new("peers").action(ArgAction::Append).num_args(0..))
-}
+/// The process of a node.
+pub(crate) const SIDE: Side = Side {
+    name: "serve-mix",
+    arguments: &["provider", "node", "milliseconds"],
+    more: Some("peers"),
+    run: serve,
+};
 
-/// Runs one node, told what to do by its parent, until that ends this process.
-pub(crate) fn node_command(options: &ArgMatches) -> anyhow::Result<()> {
-    child::end_with_parent()?;
-    let value = |name: &str| options.get_one::<String>(name).context("an argument is missing");
-    let provider: Provider = value("provider")?.parse()?;
-    let me = NodeId(value("node")?.parse().context("a node's number")?);
-    let time = Duration::from_millis(value("milliseconds")?.parse().context("a time")?);
-    let books = Arc::new(Books::new(me));
-    let mut builder = register(Node::builder(me).wait(WaitPolicy::Adaptive), &books);
+/// Runs one node on command of its parent, until the parent ends this process.
+fn serve(arguments: &Arguments<'_>) -> anyhow::Result<()> {
+    let provider: Provider = arguments.get("provider")?;
+    let me = NodeId(arguments.get("node")?);
+    let time = Duration::from_millis(arguments.get("milliseconds")?);
+    let records = Arc::new(Records::new(me));
+    let mut builder = register(Node::builder(me).wait(WaitPolicy::Adaptive), &records);
     builder = builder.listen(&provider.address(&format!("-mix-{me}")));
-    for (peer, address) in (1_u16..).zip(options.get_many::<String>("peers").into_iter().flatten()) {
+    for (peer, address) in (1_u16..).zip(arguments.more("peers")) {
         builder = builder.peer(peer, address);
     }
     let node = builder.start().context("starting a node")?;
-    child::say(&node.listening().first().context("it listens")?.to_string())?;
+    child::announce(&node)?;
     let others = (1..=NODES).map(NodeId).filter(|other| *other != me);
     let peers: Vec<Peer> = others
         .map(|other| node.wait_for_peer(other, START).with_context(|| format!("{me} meeting {other}")))
@@ -55,91 +52,91 @@ pub(crate) fn node_command(options: &ArgMatches) -> anyhow::Result<()> {
     child::say(MET)?;
     expect(GO)?;
     let started = clock::now();
-    send_to_all(&peers, &books, started, time)?;
+    send_to_all(&peers, &records, started, time)?;
     let elapsed = started.elapsed();
     child::say(SENT)?;
     loop {
         expect(REPORT)?;
-        child::say(&serde_json::to_string(&books.seen(elapsed)).context("writing a report")?)?;
+        child::say(&serde_json::to_string(&records.seen(elapsed)).context("writing a report")?)?;
     }
 }
 
-/// Waits until the parent says `line`.
+/// Waits until the parent writes `line`.
 fn expect(line: &str) -> anyhow::Result<()> {
-    let mut heard = String::new();
-    io::stdin().lock().read_line(&mut heard).context("reading from the parent")?;
-    anyhow::ensure!(heard.trim_end() == line, "the parent says {heard:?} where {line:?} was due");
+    let heard = child::listen()?.unwrap_or_default();
+    anyhow::ensure!(heard == line, "expected {line:?} from the parent, got {heard:?}");
     Ok(())
 }
 
-fn send_to_all(peers: &[Peer], books: &Arc<Books>, started: Instant, time: Duration) -> anyhow::Result<()> {
-    thread::scope(|scope| {
-        let senders: Vec<_> = peers
-            .iter()
-            .map(|peer| scope.spawn(move || Sender::new(peer, books).run(started, time)))
-            .collect();
-        senders.into_iter().try_for_each(|sender| sender.join().expect("a sender does not panic"))
-    })
+fn send_to_all(
+    peers: &[Peer],
+    records: &Arc<Records>,
+    started: Instant,
+    time: Duration,
+) -> anyhow::Result<()> {
+    let sent = workers::each(peers, |peer| Sender::new(peer, records).run(started, time));
+    sent.into_iter().collect()
 }
 
-/// Every request of the set, and every notification. The pool runs them in the order that their type asks for.
-fn register(builder: Builder, books: &Arc<Books>) -> Builder {
-    let builder = answers::<PageRequest>(builder, books);
-    let builder = answers::<Invalidate>(builder, books);
-    let builder = answers::<Flush>(builder, books);
-    let builder = answers::<Release>(builder, books);
-    let builder = answers::<FutexRequest>(builder, books);
-    let builder = answers::<VmaInfoRequest>(builder, books);
-    let builder = answers::<VmaOpRequest>(builder, books);
-    let builder = answers::<Migrate>(builder, books);
-    let builder = notes::<MigrateBack>(builder, books);
-    let builder = notes::<ExitOrigin>(builder, books);
-    let builder = notes::<ExitRemote>(builder, books);
-    let builder = notes::<NodeInfo>(builder, books);
-    notes::<Signal>(builder, books)
+/// Registers every request of the set, and every notification. The pool runs them in the order that their type requires.
+fn register(builder: Builder, records: &Arc<Records>) -> Builder {
+    let builder = requests::<PageRequest>(builder, records);
+    let builder = requests::<Invalidate>(builder, records);
+    let builder = requests::<Flush>(builder, records);
+    let builder = requests::<Release>(builder, records);
+    let builder = requests::<FutexRequest>(builder, records);
+    let builder = requests::<VmaInfoRequest>(builder, records);
+    let builder = requests::<VmaOpRequest>(builder, records);
+    let builder = requests::<Migrate>(builder, records);
+    let builder = notes::<MigrateBack>(builder, records);
+    let builder = notes::<ExitOrigin>(builder, records);
+    let builder = notes::<ExitRemote>(builder, records);
+    let builder = notes::<NodeInfo>(builder, records);
+    notes::<Signal>(builder, records)
 }
 
-fn answers<M: Request<Reply: Made> + Made>(builder: Builder, books: &Arc<Books>) -> Builder {
-    let books = Arc::clone(books);
+fn requests<M: Request<Reply: Made> + Made>(builder: Builder, records: &Arc<Records>) -> Builder {
+    let records = Arc::clone(records);
     builder.handle(move |context, request: M| {
         let address = request.key();
-        books.received(context.source(), &request, address, M::ORDER);
-        books.answer::<M::Reply>(context.source(), address)
+        records.received(context.source(), &request, address, M::ORDER);
+        records.reply::<M::Reply>(context.source(), address)
     })
 }
 
-fn notes<M: Made>(builder: Builder, books: &Arc<Books>) -> Builder {
-    let books = Arc::clone(books);
-    builder.on(move |context, message: M| books.received(context.source(), &message, message.key(), M::ORDER))
+fn notes<M: Made>(builder: Builder, records: &Arc<Records>) -> Builder {
+    let records = Arc::clone(records);
+    builder
+        .on(move |context, message: M| records.received(context.source(), &message, message.key(), M::ORDER))
 }
 
-/// What a node writes down.
+/// Records of a node.
 #[derive(Debug)]
-struct Books {
+struct Records {
     me: NodeId,
     ledger: Ledger,
     /// By peer, from node 1.
     incoming: Vec<Mutex<Incoming>>,
-    /// The streams of answers, by peer, from node 1.
-    answers: Vec<Mutex<Outgoing>>,
+    /// Streams of replies, by peer, from node 1.
+    replies: Vec<Mutex<Outgoing>>,
     waits_for_room: AtomicU64,
     /// As in [`Seen`].
     decks: [AtomicU64; 2],
 }
 
-impl Books {
+impl Records {
     fn new(me: NodeId) -> Self {
         Self {
             me,
             ledger: Ledger::default(),
             incoming: (0..NODES).map(|_| Mutex::default()).collect(),
-            answers: (0..NODES).map(|_| Mutex::default()).collect(),
+            replies: (0..NODES).map(|_| Mutex::default()).collect(),
             waits_for_room: AtomicU64::new(0),
             decks: [AtomicU64::new(0), AtomicU64::new(0)],
         }
     }
 
-    /// A deck was dealt at `elapsed` of `time`.
+    /// Records that a deck was dealt at `elapsed` of `time`.
     fn dealt(&self, elapsed: Duration, time: Duration) {
         let tenth = 10 * elapsed.as_nanos() / time.as_nanos().max(1);
         if tenth < 10 {
@@ -148,10 +145,10 @@ impl Books {
         }
     }
 
-    /// Notes an arrival, about `address`.
+    /// Records an arrival, about `address`.
     fn received<M: Made>(&self, from: NodeId, message: &M, address: u64, order: Order) {
         let intact = message.is_as_made(address);
-        let mut incoming = lock(&self.incoming[place(from)]);
+        let mut incoming = lock(&self.incoming[index(from)]);
         if !intact {
             incoming.corrupt();
         }
@@ -162,12 +159,12 @@ impl Books {
         }
     }
 
-    /// The next answer of its type to `to`. Answers may overtake each other.
-    fn answer<R: Made>(&self, to: NodeId, address: u64) -> R {
+    /// Returns the next reply of its type to `to`. Replies may overtake each other.
+    fn reply<R: Made>(&self, to: NodeId, address: u64) -> R {
         let kind = R::kind_about(address);
         let sequence = {
-            let mut answers = lock(&self.answers[place(to)]);
-            let next = answers.next(kind, 0);
+            let mut replies = lock(&self.replies[index(to)]);
+            let next = replies.next(kind, 0);
             *next += 1;
             *next - 1
         };
@@ -190,27 +187,27 @@ impl Books {
             // SYNC: statistics; orders nothing.
             waits_for_room: self.waits_for_room.load(Ordering::Relaxed),
             decks: [0, 1].map(|half: usize| self.decks[half].load(Ordering::Relaxed)),
-            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            elapsed_ns: clock::nanos(elapsed),
         }
     }
 }
 
-/// What goes to one peer: nobody else sends requests and notifications there, so streams are posted in their order.
+/// The only sender of requests and notifications to one peer, so that streams are posted in order.
 struct Sender<'a> {
     peer: &'a Peer,
-    books: &'a Books,
+    records: &'a Records,
     outgoing: Outgoing,
     open: Vec<Box<dyn Open + 'a>>,
     random: Random,
 }
 
 impl<'a> Sender<'a> {
-    fn new(peer: &'a Peer, books: &'a Books) -> Self {
-        let seed = u64::from(books.me.0) << 16 | u64::from(peer.node().0);
-        Self { peer, books, outgoing: Outgoing::default(), open: Vec::new(), random: Random::new(seed) }
+    fn new(peer: &'a Peer, records: &'a Records) -> Self {
+        let seed = u64::from(records.me.0) << 16 | u64::from(peer.node().0);
+        Self { peer, records, outgoing: Outgoing::default(), open: Vec::new(), random: Random::new(seed) }
     }
 
-    /// Deals whole decks until the time is over, and takes in every answer.
+    /// Deals whole decks until the time is over, and receives every reply.
     fn run(mut self, started: Instant, time: Duration) -> anyhow::Result<()> {
         let mut deck = Deck::new();
         while started.elapsed() < time {
@@ -219,10 +216,10 @@ impl<'a> Sender<'a> {
                 self.carry_out(*operation)?;
             }
             self.random = random;
-            self.books.dealt(started.elapsed(), time);
+            self.records.dealt(started.elapsed(), time);
         }
         while !self.open.is_empty() {
-            self.take_in()?;
+            self.receive_replies()?;
         }
         Ok(())
     }
@@ -248,26 +245,26 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends a request about `address`. Takes answers in first, if there are as many open as may be.
+    /// Sends a request about `address`. If [`OPEN`] requests are open, it receives replies first.
     fn ask<M: Request<Reply: Made> + Made>(&mut self, address: u64) -> anyhow::Result<()> {
         if self.open.len() >= OPEN {
-            self.take_in()?;
+            self.receive_replies()?;
         }
         let peer = self.peer;
         let pending = self.post(address, |message: &M| peer.start_within(message, PATIENCE))?;
-        let (from, books, started) = (peer.node(), self.books, clock::now());
-        self.open.push(Box::new(Asked { pending: Some(pending), from, books, address, started }));
+        let (from, records, started) = (peer.node(), self.records, clock::now());
+        self.open.push(Box::new(OpenRequest { pending: Some(pending), from, records, address, started }));
         Ok(())
     }
 
     fn notify<M: Made>(&mut self) -> anyhow::Result<()> {
         let (peer, started) = (self.peer, clock::now());
         self.post(0, |message: &M| peer.notify(message))?;
-        self.books.ledger.took(M::kind_about(0), started.elapsed());
+        self.records.ledger.took(M::kind_about(0), started.elapsed());
         Ok(())
     }
 
-    /// Posts the next message of its stream; waits for room, if there is none.
+    /// Posts the next message of its stream, and waits for room if necessary.
     fn post<M: Made, R>(
         &mut self,
         address: u64,
@@ -275,14 +272,14 @@ impl<'a> Sender<'a> {
     ) -> anyhow::Result<R> {
         let kind = M::kind_about(address);
         let sequence = *self.outgoing.next(kind, address);
-        let message = M::made(Stamp::new(self.books.me, sequence), address);
+        let message = M::made(Stamp::new(self.records.me, sequence), address);
         let started = clock::now();
         let posted = loop {
             match attempt(&message) {
                 Err(error) if error.is_retryable() && started.elapsed() < PATIENCE => {
                     // SYNC: statistics; orders nothing.
-                    self.books.waits_for_room.fetch_add(1, Ordering::Relaxed);
-                    if self.open.is_empty() { thread::yield_now() } else { self.take_in()? }
+                    self.records.waits_for_room.fetch_add(1, Ordering::Relaxed);
+                    if self.open.is_empty() { thread::yield_now() } else { self.receive_replies()? }
                 }
                 outcome => {
                     break outcome.with_context(|| format!("{} to {}", kind.name(), self.peer.node()))?;
@@ -290,15 +287,15 @@ impl<'a> Sender<'a> {
             }
         };
         *self.outgoing.next(kind, address) += 1;
-        self.books.ledger.sent(kind, message.encoded_len());
+        self.records.ledger.sent(kind, message.encoded_len());
         Ok(posted)
     }
 
-    /// Waits for the oldest answer, and takes in those that came meanwhile.
-    fn take_in(&mut self) -> anyhow::Result<()> {
+    /// Waits for the oldest reply, and receives those that arrived meanwhile.
+    fn receive_replies(&mut self) -> anyhow::Result<()> {
         self.open.remove(0).wait()?;
         let mut outcome = Ok(());
-        self.open.retain_mut(|asked| match asked.look() {
+        self.open.retain_mut(|request| match request.poll() {
             Ok(is_open) => is_open,
             Err(error) => {
                 outcome = Err(error);
@@ -309,41 +306,41 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// A request that is not answered yet.
+/// An open request.
 trait Open {
-    /// Takes the answer in, if it is there; whether the request is still open.
-    fn look(&mut self) -> anyhow::Result<bool>;
+    /// Receives the reply if it has arrived. Returns whether the request is still open.
+    fn poll(&mut self) -> anyhow::Result<bool>;
 
-    /// Waits for the answer and takes it in.
+    /// Waits for the reply and receives it.
     fn wait(self: Box<Self>) -> anyhow::Result<()>;
 }
 
-struct Asked<'a, M: Request> {
-    /// None once the answer was taken in.
+struct OpenRequest<'a, M: Request> {
+    /// `None` once the reply was received.
     pending: Option<Pending<M>>,
     from: NodeId,
-    books: &'a Books,
+    records: &'a Records,
     address: u64,
     started: Instant,
 }
 
-impl<M: Request<Reply: Made> + Made> Asked<'_, M> {
-    /// Notes the answer, and the round trip under both types.
-    fn take(&self, answer: Result<M::Reply, CallError>) -> anyhow::Result<()> {
+impl<M: Request<Reply: Made> + Made> OpenRequest<'_, M> {
+    /// Records the reply, and the round trip under both types.
+    fn take(&self, reply: Result<M::Reply, CallError>) -> anyhow::Result<()> {
         let kind = M::kind_about(self.address);
-        let reply = answer.with_context(|| format!("the answer of {} to {}", self.from, kind.name()))?;
+        let reply = reply.with_context(|| format!("the reply of {} to {}", self.from, kind.name()))?;
         let duration = self.started.elapsed();
-        self.books.ledger.took(kind, duration);
-        self.books.ledger.took(<M::Reply>::kind_about(self.address), duration);
-        self.books.received(self.from, &reply, self.address, Order::Unordered);
+        self.records.ledger.took(kind, duration);
+        self.records.ledger.took(<M::Reply>::kind_about(self.address), duration);
+        self.records.received(self.from, &reply, self.address, Order::Unordered);
         Ok(())
     }
 }
 
-impl<M: Request<Reply: Made> + Made> Open for Asked<'_, M> {
-    fn look(&mut self) -> anyhow::Result<bool> {
+impl<M: Request<Reply: Made> + Made> Open for OpenRequest<'_, M> {
+    fn poll(&mut self) -> anyhow::Result<bool> {
         match self.pending.as_mut().and_then(Pending::poll) {
-            Some(answer) => self.take(answer).map(|()| false),
+            Some(reply) => self.take(reply).map(|()| false),
             None => Ok(true),
         }
     }
@@ -356,20 +353,17 @@ impl<M: Request<Reply: Made> + Made> Open for Asked<'_, M> {
     }
 }
 
-/// Counts are whole at every moment: whoever panicked while counting left them so.
+/// Locks records, which are consistent at every moment, even after a panic of another thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn place(node: NodeId) -> usize {
+fn index(node: NodeId) -> usize {
     usize::from(node.0) - 1
 }
 
-/// Requests that a sender keeps open: a quarter of what a session takes, so that most find room.
+/// Requests that a sender keeps open: a quarter of a session's call slots, so that most find room.
 const OPEN: usize = 14;
 
-/// How long an answer, or room, may take; far above what a busy machine needs.
+/// Limit of waits for a reply or for room, far above the needs of a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Longer than a start on the busiest machine takes.
-const START: Duration = Duration::from_secs(20);

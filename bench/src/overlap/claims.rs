@@ -1,4 +1,4 @@
-//! What the rows say to the report's claims, and which of those cannot be asked on this hardware.
+//! The report's claims about the rows, and the claims that cannot be tested on this hardware.
 
 use pronto::WaitPolicy::{self, Block, Spin};
 
@@ -9,14 +9,14 @@ use crate::sample::median;
 use super::ping::Buffers;
 use super::row::{BURN_S, CASES, Case, FEW, MANY, NextDoor, Row, UNEXPLAINED, WORK};
 
-/// Claims that rest on a network card which moves the bytes, with the reason why they cannot be asked here.
-pub(crate) const NOT_TRANSFERABLE: &str = "not transferable: that the ping-pong slows down by less than 1 % beside the computation and hardly \
+/// Note about the claims that depend on a network card which moves the bytes, and so cannot be tested here.
+pub(crate) const NOT_TRANSFERABLE: &str = "not transferable: that the ping-pong slows down by less than 1 % during the computation and hardly \
      delays it (Q4), and that the computation gains nothing from a higher priority (second half of Q5). Both rest on a \
-     network card that moves the bytes while the processors compute; over shared memory and loopback TCP a processor copies them, so \
-     each byte takes time from the computation next door. What is asked instead is that nothing but that time is taken: \
-     work_per_cpu, unexplained (Q13).";
+     network card that moves the bytes while the CPUs compute; over shared memory and loopback TCP a CPU copies them, so \
+     each byte takes time from the computation on the same CPU. Q13 tests instead that no other time is lost: \
+     work_per_cpu, unexplained.";
 
-/// The rows of one transport and kind of memory, by the rest.
+/// The rows over shared memory with one kind of memory.
 #[derive(Clone, Copy, Debug)]
 struct Of<'a> {
     rows: &'a [Row],
@@ -31,13 +31,13 @@ impl<'a> Of<'a> {
         })
     }
 
-    /// Of several cases whatever there is.
+    /// Returns the finite values of several cases.
     fn of(&self, cases: &[Case], value: impl Fn(&Self, &Case) -> Option<f64>) -> Vec<f64> {
         cases.iter().filter_map(|case| value(self, case)).filter(|value| value.is_finite()).collect()
     }
 }
 
-/// What can be said of the rows that were measured.
+/// Evaluates the claims for which rows were measured.
 pub(crate) fn claims(rows: &[Row]) -> Vec<Claim> {
     let of = |buffers| Of { rows, buffers };
     let (kept, fresh) = (of(Buffers::Prefaulted), of(Buffers::Fresh));
@@ -66,7 +66,7 @@ fn priorities(of: Of<'_>) -> Vec<Claim> {
     [
         judged(
             "Q5",
-            "computation at nice -20: the ping-pong's delay as a share of the computation's time, least of all cases; near 1 is one \
+            "computation at nice -20: the ping-pong's delay as a share of the computation's time, least of all cases; near 1 means one \
              after the other",
             0.91,
             held.into_iter().reduce(f64::min),
@@ -81,7 +81,7 @@ fn priorities(of: Of<'_>) -> Vec<Claim> {
         ),
         judged(
             "Q6b",
-            "the ping-pong gains nothing by that: its time by that beside nice 0, least of all cases",
+            "the ping-pong gains nothing by that: its time as a multiple of that with nice 0, least of all cases",
             0.9,
             gained,
             |measured| measured >= 0.95,
@@ -121,21 +121,21 @@ fn polling(of: Of<'_>) -> Vec<Claim> {
     [
         judged(
             "Q7a",
-            "polling delays the computation more than sleeping: its delay by that beside who sleeps, less of 6400 x 1m and 100 x 64m",
+            "polling delays the computation more than sleeping: its delay as a multiple of that with sleeping waits, less of 6400 x 1m and 100 x 64m",
             17.2,
             both(Row::burn_delay),
             |measured| measured > 1.0,
         ),
         judged(
             "Q7b",
-            "polling beside a computation hurts the ping-pong, too: its time by that of who sleeps, less of both",
+            "polling during a computation hurts the ping-pong, too: its time as a multiple of that with sleeping waits, less of both",
             1.1,
             both(Row::ping),
             |measured| measured > 1.0,
         ),
         judged(
             "Q8",
-            "alone, polling is a little faster: time by that of who sleeps (published: slightly below 1)",
+            "alone, polling is a little faster: time as a multiple of that with sleeping waits (published: slightly below 1)",
             1.0,
             alone,
             |measured| measured < 1.0,
@@ -146,7 +146,7 @@ fn polling(of: Of<'_>) -> Vec<Claim> {
     .collect()
 }
 
-/// What is said of paging.
+/// Paging.
 fn memory(kept: Of<'_>, fresh: Of<'_>) -> Vec<Claim> {
     let longer = |of: Of<'_>| {
         let at = |case| of.row(Block, 0, case).map(Row::ping_alone);
@@ -165,7 +165,7 @@ fn memory(kept: Of<'_>, fresh: Of<'_>) -> Vec<Claim> {
         ),
         judged(
             "Q9b",
-            "paging is why: the same with prefaulted memory, by that with fresh (the report suspects it)",
+            "paging is the reason: the ratio with prefaulted memory, divided by that with fresh memory (the report suspects it)",
             1.0,
             longer(kept).zip(longer(fresh)).map(|(kept, fresh)| kept / fresh),
             |measured| measured < 1.0,
@@ -183,33 +183,36 @@ fn memory(kept: Of<'_>, fresh: Of<'_>) -> Vec<Claim> {
     .collect()
 }
 
-/// How the programs were begun.
+/// Start of the programs.
 fn starts(rows: &[Row]) -> Vec<Claim> {
     let skew = rows.iter().filter(|row| row.nice == 0).map(Row::skew).reduce(f64::max);
     let text = "longest time between the first and the last of the four processes to run, nice 0, seconds";
     judged("Q11", text, 0.5, skew, |measured| measured <= 0.5).into_iter().collect()
 }
 
-/// The report's conclusion, as it can be asked here: our bars.
+/// The report's conclusion, as far as it can be tested here: our bars.
 fn bars(rows: &[Row]) -> Vec<Claim> {
     let asked: Vec<&Row> = rows.iter().filter(|row| row.wait.0 != Spin).collect();
-    let told: Vec<&Row> =
+    let resolvable: Vec<&Row> =
         asked.iter().copied().filter(|row| row.next_door() != NextDoor::NotResolvable).collect();
-    let of =
-        format!("asleep or adaptive, {} of {} rows, the others are not resolvable", told.len(), asked.len());
-    let work = told.iter().map(|row| row.work()).reduce(f64::min);
-    let left = told.iter().map(|row| row.unexplained()).reduce(f64::max);
+    let of = format!(
+        "asleep or adaptive, {} of {} rows, the others are not resolvable",
+        resolvable.len(),
+        asked.len()
+    );
+    let work = resolvable.iter().map(|row| row.work()).reduce(f64::min);
+    let left = resolvable.iter().map(|row| row.unexplained()).reduce(f64::max);
     [
         judged(
             "Q13a",
-            &format!("computation next door: least work per second of processor time, as a share of that alone ({of})"),
+            &format!("computation on the same CPU: least work per second of CPU time, as a share of that alone ({of})"),
             WORK,
             work,
             |measured| measured >= WORK,
         ),
         judged(
             "Q13b",
-            &format!("computation next door: largest share of its time that no thread which communicates took ({of})"),
+            &format!("computation on the same CPU: largest share of its time that no communicating thread used ({of})"),
             UNEXPLAINED,
             left,
             |measured| measured <= UNEXPLAINED,
@@ -228,13 +231,7 @@ fn judged(
     holds: impl Fn(f64) -> bool,
 ) -> Option<Claim> {
     let measured = measured.filter(|measured| measured.is_finite())?;
-    Some(Claim {
-        id,
-        text: text.into(),
-        published: decimals(published, 3),
-        measured: decimals(measured, 4),
-        holds: holds(measured),
-    })
+    Some(Claim::new(id, text, decimals(published, 3), decimals(measured, 4), holds(measured)))
 }
 
 #[cfg(test)]
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_claimed_of_rows_that_say_nothing() {
+    fn unresolvable_rows_have_no_claims() {
         assert!(claims(&[]).is_empty());
         let mut noisy = row(Block, 0, MANY, [0.2, 0.3], 1.2);
         noisy.runs[0].burn_alone[0].wall_ns *= 2;

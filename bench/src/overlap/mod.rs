@@ -1,4 +1,4 @@
-//! A ping-pong beside a computation on each processor (overlap report): the two programs, one run of both, and what it tells.
+//! A ping-pong next to a computation on each CPU (overlap report): the two programs, one run of both, and its results.
 
 pub(crate) mod burn;
 pub(crate) mod claims;
@@ -11,39 +11,36 @@ use anyhow::Context as _;
 
 use crate::clock;
 
-/// What a program of a run says when it is over. Times are those of [`clock::shared_ns`].
+/// Result of a program of a run. Times are those of [`clock::shared_ns`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ran {
-    /// When it first ran, nanoseconds after it was told to.
+    /// Delay of its start, in nanoseconds after the requested time.
     pub(crate) late_ns: u64,
-    /// From when it was told to run until it was through, nanoseconds.
+    /// Time from the requested start to its end, in nanoseconds.
     pub(crate) wall_ns: u64,
-    /// Processor time that it took meanwhile, nanoseconds.
+    /// CPU time that it used meanwhile, in nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// Processor time that the other program on its processor took meanwhile, nanoseconds.
+    /// CPU time that the other program on its CPU used meanwhile, in nanoseconds.
     pub(crate) other_ns: u64,
 }
 
-/// One run: all four processes alone and together, within a moment.
+/// One run: all four processes, alone and together, in quick succession.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    /// The computation of each processor, without messages.
+    /// Computation of each CPU, without messages.
     pub(crate) burn_alone: [Ran; 2],
-    /// The side that sends first, without a computation.
+    /// Side that sends first, without a computation.
     pub(crate) ping_alone: Ran,
-    /// The computation of each processor beside the messages.
+    /// Computation of each CPU, with the messages.
     pub(crate) burn: [Ran; 2],
-    /// The side that sends first, beside the computations.
+    /// Side that sends first, with the computations.
     pub(crate) ping: Ran,
-    /// Between the first and the last of the four processes to run, nanoseconds.
+    /// Time between the starts of the first and the last of the four processes, in nanoseconds.
     pub(crate) skew_ns: u64,
 }
 
 impl Run {
-    /// Has the computations and the ping-pong run, each alone and then together.
-    ///
-    /// # Errors
-    /// If a process fails.
+    /// Runs the computations and the ping-pong, each alone and then together.
     pub(crate) fn once(
         burners: &mut [burn::Burner; 2],
         steps: u64,
@@ -74,7 +71,7 @@ fn ended(burners: &mut [burn::Burner; 2]) -> anyhow::Result<[Ran; 2]> {
 }
 
 impl Ran {
-    /// One line, for the parent.
+    /// Returns the line for the parent.
     fn line(self) -> String {
         let Self { late_ns, wall_ns, cpu_ns, other_ns } = self;
         format!("{late_ns} {wall_ns} {cpu_ns} {other_ns}")
@@ -85,32 +82,24 @@ impl FromStr for Ran {
     type Err = anyhow::Error;
 
     fn from_str(line: &str) -> anyhow::Result<Self> {
-        let numbers: Result<Vec<u64>, _> = line.split(' ').map(str::parse).collect();
-        let numbers = numbers.with_context(|| format!("a child said {line}"))?;
-        let [late_ns, wall_ns, cpu_ns, other_ns] = numbers[..] else {
-            anyhow::bail!("a child said {line}");
-        };
+        let [late_ns, wall_ns, cpu_ns, other_ns] = numbers(line)?;
         Ok(Self { late_ns, wall_ns, cpu_ns, other_ns })
     }
 }
 
-/// When everybody shall begin: far enough ahead that all have been told.
+/// Reads a line of numbers.
+fn numbers<const N: usize>(line: &str) -> anyhow::Result<[u64; N]> {
+    let numbers: Result<Vec<u64>, _> = line.split(' ').map(str::parse).collect();
+    let numbers = numbers.ok().and_then(|numbers| <[u64; N]>::try_from(numbers).ok());
+    numbers.with_context(|| format!("expected {N} numbers, got {line:?}"))
+}
+
+/// Returns a common start time, far enough ahead that all processes know it in time.
 fn soon() -> u64 {
     clock::shared_ns() + AHEAD_NS
 }
 
-/// Sleeps until then; the processor is somebody else's meanwhile.
-fn sleep_until(at: u64) {
-    loop {
-        let left = at.saturating_sub(clock::shared_ns());
-        if left == 0 {
-            return;
-        }
-        std::thread::park_timeout(core::time::Duration::from_nanos(left));
-    }
-}
-
-/// Telling four processes takes a tenth of that.
+/// Ten times as long as it takes to inform four processes.
 const AHEAD_NS: u64 = 3_000_000;
 
 #[cfg(test)]
@@ -118,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_child_says_is_read_as_it_was_meant() {
+    fn results_are_read_as_they_are_written() {
         let ran = Ran { late_ns: 1, wall_ns: 20, cpu_ns: 15, other_ns: 4 };
         assert_eq!(ran.line().parse::<Ran>().unwrap(), ran);
         assert!("1 2 3".parse::<Ran>().is_err() && "1 2 3 x".parse::<Ran>().is_err());

@@ -1,6 +1,7 @@
-//! A row of the tables: what is measured, what the report has there, and what all runs of it came to.
+//! A row of the tables: its setting, the report's values, and the results of all runs.
 
 use crate::echo::{Provider, Wait};
+use crate::params::{Choice as _, choices};
 use crate::report::{Fields, decimals};
 use crate::sample::median;
 
@@ -9,12 +10,12 @@ use pronto::WaitPolicy;
 use super::ping::Buffers;
 use super::{Ran, Run};
 
-/// A line of the report's tables: so many messages of one length.
+/// A line of the report's tables: a number of messages of one length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    /// As the report counts: the value of a column.
+    /// Name in the report, as a value of a column.
     pub(crate) name: &'static str,
-    /// Messages in the report.
+    /// Number of messages in the report.
     pub(crate) messages: u64,
     /// Length of a message, bytes.
     pub(crate) bytes: u64,
@@ -28,7 +29,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// What the report has for ping-pong and computation, seconds.
+    /// Returns the report's times of ping-pong and computation, in seconds.
     pub(crate) fn published(&self, wait: WaitPolicy, nice: i32) -> Option<[f64; 2]> {
         match (wait, nice) {
             (WaitPolicy::Block, 0) => Some(self.slept),
@@ -80,7 +81,7 @@ pub(crate) const MANY: Case = Case {
     polled: [83.6, 90.5],
 };
 
-/// As many bytes in few long ones.
+/// Few long messages with as many bytes.
 pub(crate) const FEW: Case = Case {
     name: "100x64m",
     messages: 100,
@@ -92,37 +93,28 @@ pub(crate) const FEW: Case = Case {
     polled: [51.8, 80.3],
 };
 
-/// What is measured, and each run of it.
+/// A row, with each of its runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) provider: Provider,
     pub(crate) wait: Wait,
     pub(crate) nice: i32,
     pub(crate) case: Case,
-    /// Messages here.
+    /// Number of messages here.
     pub(crate) messages: u64,
     pub(crate) buffers: Buffers,
     pub(crate) runs: Vec<Run>,
 }
 
-/// What became of the computation beside the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextDoor {
-    /// It had what the bar asks for.
-    Kept,
-    /// It lost more.
-    Lost,
-    /// The same measurement twice differs by more than what is looked for.
-    NotResolvable,
-}
-
-impl NextDoor {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Lost => "lost",
-            Self::NotResolvable => "not resolvable",
-        }
+choices! {
+    /// Verdict about the computation that runs with the messages.
+    pub(crate) enum NextDoor {
+        /// It met the bar.
+        Kept = "kept",
+        /// It lost more than the bar allows.
+        Lost = "lost",
+        /// Two equal measurements differ by more than the effect.
+        NotResolvable = "not resolvable",
     }
 }
 
@@ -131,53 +123,53 @@ impl Row {
         median(self.runs.iter().map(of).collect())
     }
 
-    /// Between the least and the most of all runs.
+    /// Returns the difference between the extremes of all runs.
     fn spread(&self, of: impl Fn(&Run) -> f64) -> f64 {
         let values = || self.runs.iter().map(&of);
         values().fold(f64::NEG_INFINITY, f64::max) - values().fold(f64::INFINITY, f64::min)
     }
 
-    /// Seconds of the ping-pong alone.
+    /// Returns the time of the ping-pong alone, in seconds.
     pub(crate) fn ping_alone(&self) -> f64 {
         self.median(|run| seconds(run.ping_alone.wall_ns))
     }
 
-    /// The same beside the computation.
+    /// Returns the time of the ping-pong with the computation, in seconds.
     pub(crate) fn ping(&self) -> f64 {
         self.median(|run| seconds(run.ping.wall_ns))
     }
 
-    /// How much longer it took beside the computation, seconds: run by run.
+    /// Returns the delay of the ping-pong by the computation, in seconds, run by run.
     pub(crate) fn ping_delay(&self) -> f64 {
         self.median(|run| seconds(run.ping.wall_ns) - seconds(run.ping_alone.wall_ns))
     }
 
-    /// How the ping-pong's time alone varies, as a share of it.
+    /// Returns the variation of the ping-pong's time alone, as a share of it.
     pub(crate) fn ping_variation(&self) -> f64 {
         self.spread(|run| seconds(run.ping_alone.wall_ns)) / self.ping_alone()
     }
 
-    /// Seconds of the computation alone, until both are through.
+    /// Returns the time of the computation alone, until both CPUs have finished, in seconds.
     pub(crate) fn burn_alone(&self) -> f64 {
         self.median(|run| slower(&run.burn_alone))
     }
 
-    /// The same beside the messages.
+    /// Returns the time of the computation with the messages, in seconds.
     pub(crate) fn burn(&self) -> f64 {
         self.median(|run| slower(&run.burn))
     }
 
-    /// How much longer it took beside the messages, seconds: run by run.
+    /// Returns the delay of the computation by the messages, in seconds, run by run.
     pub(crate) fn burn_delay(&self) -> f64 {
         self.median(|run| slower(&run.burn) - slower(&run.burn_alone))
     }
 
-    /// Seconds until everything is done.
+    /// Returns the time until ping-pong and computation have finished, in seconds.
     pub(crate) fn makespan(&self) -> f64 {
         self.median(|run| slower(&run.burn).max(seconds(run.ping.wall_ns)))
     }
 
-    /// Work per second of processor time, as a share of that alone: on the processor where it is least.
+    /// Returns the work per second of CPU time as a share of that alone, on the CPU where it is least.
     pub(crate) fn work(&self) -> f64 {
         let on = |cpu: usize| {
             self.median(|run| seconds(run.burn_alone[cpu].cpu_ns) / seconds(run.burn[cpu].cpu_ns))
@@ -185,20 +177,20 @@ impl Row {
         on(0).min(on(1))
     }
 
-    /// The part of the computation's time that neither it alone nor the threads that communicate take: on the processor where
-    /// it is most.
+    /// Returns the part of the computation's time that is explained neither by the computation alone nor by communicating threads, on the
+    /// CPU where it is largest.
     pub(crate) fn unexplained(&self) -> f64 {
         let on = |cpu: usize| {
             self.median(|run| {
-                let (alone, beside) = (run.burn_alone[cpu], run.burn[cpu]);
-                let explained = seconds(alone.wall_ns) + seconds(beside.other_ns);
-                (seconds(beside.wall_ns) - explained) / seconds(alone.wall_ns)
+                let (alone, together) = (run.burn_alone[cpu], run.burn[cpu]);
+                let explained = seconds(alone.wall_ns) + seconds(together.other_ns);
+                (seconds(together.wall_ns) - explained) / seconds(alone.wall_ns)
             })
         };
         on(0).max(on(1))
     }
 
-    /// A/A: by how much the computation alone differs between even and odd runs, in wall time and in work, on either processor.
+    /// Returns the A/A: the largest difference of the computation alone between even and odd runs, in wall time and in CPU time.
     pub(crate) fn a_to_a(&self) -> f64 {
         let half = |cpu: usize, first: usize, of: fn(&Ran) -> u64| {
             let runs = self.runs.iter().skip(first).step_by(2);
@@ -209,9 +201,9 @@ impl Row {
         [0, 1].into_iter().flat_map(|cpu| of.map(|of| differs(cpu, of))).fold(0.0, f64::max)
     }
 
-    /// What can be said of the computation.
+    /// Returns the verdict about the computation.
     pub(crate) fn next_door(&self) -> NextDoor {
-        // Without two runs there is nothing to compare.
+        // A comparison needs two runs.
         let resolvable = self.runs.len() > 1 && self.a_to_a() <= RESOLVED;
         match () {
             () if !resolvable => NextDoor::NotResolvable,
@@ -220,7 +212,7 @@ impl Row {
         }
     }
 
-    /// Longest time between the first and the last of the four processes to run, seconds.
+    /// Returns the longest time between the starts of the first and the last of the four processes, in seconds.
     pub(crate) fn skew(&self) -> f64 {
         self.runs.iter().map(|run| seconds(run.skew_ns)).fold(0.0, f64::max)
     }
@@ -265,11 +257,11 @@ fn seconds(ns: u64) -> f64 {
     crate::sample::approximate(ns) / 1e9
 }
 
-/// Above this the A/A comparison says that nothing can be said.
+/// Largest A/A with which a row is resolvable.
 pub(crate) const RESOLVED: f64 = 0.005;
-/// The bar: work per second of processor time, as a share of that alone.
+/// The bar: work per second of CPU time, as a share of that alone.
 pub(crate) const WORK: f64 = 0.99;
-/// The bar: time that nobody took, as a share.
+/// The bar: unexplained time, as a share.
 pub(crate) const UNEXPLAINED: f64 = 0.01;
 
 #[cfg(test)]
@@ -281,7 +273,7 @@ pub(crate) mod tests {
         u64::try_from(core::time::Duration::from_secs_f64(seconds).as_nanos()).unwrap()
     }
 
-    /// A row whose runs are all the same: ping-pong alone and beside, computation beside one that takes 1 s alone.
+    /// Returns a row with equal runs: ping-pong alone and with computation, and a computation that takes 1 s alone.
     pub(crate) fn row(wait: WaitPolicy, nice: i32, case: Case, ping: [f64; 2], burn: f64) -> Row {
         let ran = |wall: f64, cpu: f64, other: f64| Ran {
             late_ns: 0,
@@ -301,7 +293,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_computation_loses_is_told_from_what_was_taken_from_it() {
+    fn lost_work_differs_from_explained_delay() {
         let kept = row(WaitPolicy::Block, 0, MANY, [0.2, 0.3], 1.2);
         assert!((kept.burn_delay() - 0.2).abs() < 1e-9 && kept.unexplained().abs() < 1e-9);
         assert_eq!(kept.next_door(), NextDoor::Kept);
@@ -311,7 +303,7 @@ pub(crate) mod tests {
             row.next_door()
         };
         assert_eq!(change(|run| run.burn[1].cpu_ns = ns(1.02)), NextDoor::Lost, "less work in a second");
-        assert_eq!(change(|run| run.burn[0].other_ns = ns(0.15)), NextDoor::Lost, "time that nobody took");
+        assert_eq!(change(|run| run.burn[0].other_ns = ns(0.15)), NextDoor::Lost, "unexplained time");
         let mut noisy = kept.clone();
         noisy.runs[1].burn_alone[0].wall_ns = ns(1.1);
         noisy.runs[3].burn_alone[0].wall_ns = ns(1.1);
@@ -319,7 +311,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_reports_numbers_stand_beside_their_rows() {
+    fn rows_have_the_reports_numbers() {
         let fields = row(WaitPolicy::Spin, 0, MANY, [0.2, 0.3], 1.2).fields();
         let value = |column| fields.value(column).and_then(serde_json::Value::as_f64);
         assert_eq!((value("paper_dping_s"), value("paper_burn_s")), (Some(83.6), Some(90.5)));

@@ -1,7 +1,7 @@
-//! `report FILE...`: one HTML page of results, with everything it shows inside: no script, no font, nothing is fetched.
+//! `report FILE...`: one self-contained HTML page of results, without scripts, fonts or other external content.
 //!
-//! Each result has its claims (what was published or is our bar, and what was measured), plots of what its rows measured with the floor
-//! of the same run beside, and all rows. Figures that `--plots` wrote can be added.
+//! Each result has its claims (published value or our bar, and measured value), plots of its rows with the floor of the same run, and all
+//! rows. Figures that `--plots` wrote can be added.
 
 mod plot;
 mod table;
@@ -17,12 +17,12 @@ use serde_json::Value;
 use crate::experiments;
 use crate::results;
 
-/// The command.
+/// Name of the command.
 pub(crate) const REPORT: &str = "report";
 
 pub(crate) fn command() -> Command {
     Command::new(REPORT)
-        .about("Makes one HTML page from results, as --json printed them, and from figures, as --plots wrote them")
+        .about("Creates one HTML page from results, as printed by --json, and from figures, as written by --plots")
         .after_help("Example:\n  pronto-bench report latency.json peers.json cosched-scale.svg --out page.html")
         .arg(
             Arg::new(FILES)
@@ -37,15 +37,12 @@ pub(crate) fn command() -> Command {
                 .long(OUT)
                 .value_name("FILE")
                 .default_value("pronto-bench.html")
-                .help("Where the page is written")
+                .help("Path of the page")
                 .value_parser(clap::value_parser!(PathBuf)),
         )
 }
 
-/// Writes the page; says where.
-///
-/// # Errors
-/// If a file cannot be read, is no result or figure, or the page cannot be written.
+/// Writes the page. Returns a line with its path.
 pub(crate) fn run(options: &ArgMatches) -> anyhow::Result<String> {
     let files = options.get_many::<PathBuf>(FILES).context("files are required")?;
     let out = options.get_one::<PathBuf>(OUT).context("it has a default")?;
@@ -61,10 +58,10 @@ pub(crate) fn run(options: &ArgMatches) -> anyhow::Result<String> {
     Ok(format!("{} results and {} figures: {}", found.len(), figures.len(), out.display()))
 }
 
-/// A figure: its name, and the picture.
+/// Reads a figure. Returns its name and the SVG.
 fn figure(path: &Path) -> anyhow::Result<(String, String)> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let start = text.find("<svg").with_context(|| format!("{} is no SVG", path.display()))?;
+    let start = text.find("<svg").with_context(|| format!("{} is not an SVG file", path.display()))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Ok((name, text[start..].to_owned()))
 }
@@ -73,8 +70,8 @@ fn page(found: &[Value], figures: &[(String, String)]) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     html.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     let _ = write!(html, "<title>Pronto, measured</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n");
-    html.push_str("<header><h1>Pronto, measured</h1>\n<p>Ratios of one run are what can be compared; the floor is what the same machine ");
-    html.push_str("took in the same run for the same without anything built on it.</p></header>\n");
+    html.push_str("<header><h1>Pronto, measured</h1>\n<p>Only ratios within one run can be compared. The floor is the time of the same machine in the same ");
+    html.push_str("run for the bare mechanism, without anything built on it.</p></header>\n");
     table::contents(&mut html, found);
     for result in found {
         section(&mut html, result);
@@ -97,9 +94,9 @@ fn page(found: &[Value], figures: &[(String, String)]) -> String {
 fn section(html: &mut String, result: &Value) {
     let name = result["experiment"].as_str().unwrap_or_default();
     let experiment = experiments::find(name);
-    let about = experiment.map_or("", |experiment| experiment.about());
+    let about = experiment.map_or("", |experiment| experiment.about);
     let axes: Vec<&str> =
-        experiment.map_or(&[][..], |experiment| experiment.axes()).iter().map(|axis| axis.column).collect();
+        experiment.map_or(&[][..], |experiment| experiment.axes).iter().map(|axis| axis.column).collect();
     let _ = write!(html, "<section id=\"{0}\"><h2>{0}</h2>\n<p>{1}</p>\n", escaped(name), escaped(about));
     if let (Some(paper), Some(figure)) = (result["paper"].as_str(), result["figure"].as_str()) {
         let _ = writeln!(html, "<p class=\"small\">Paper: {}, {}</p>", escaped(paper), escaped(figure));
@@ -111,7 +108,7 @@ fn section(html: &mut String, result: &Value) {
     html.push_str("</section>\n");
 }
 
-/// Text, fit to stand in HTML, in attributes too.
+/// Returns text escaped for HTML, including attributes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -139,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_holds_claims_plots_rows_and_fetches_nothing() {
+    fn a_page_has_claims_plots_and_rows_and_no_external_content() {
         let html = page(&[result()], &[("fig".into(), "<svg></svg>".into())]);
         for part in [
             "id=\"latency\"",
@@ -160,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn values_far_apart_stand_on_a_logarithmic_axis_with_their_floors() {
+    fn values_far_apart_have_a_logarithmic_axis_and_their_floors() {
         let html = page(&[result()], &[]);
         assert!(html.contains("logarithmic") && html.matches("class=\"floor\"").count() >= 2, "{html}");
     }
 
     #[test]
-    fn many_rows_are_divided_by_what_chooses_them() {
+    fn many_rows_are_divided_by_their_selection() {
         let rows: Vec<_> = ["shm", "tcp"]
             .iter()
             .flat_map(|provider| {

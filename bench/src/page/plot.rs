@@ -1,4 +1,4 @@
-//! Plots of a result's rows: one bar for each row, under its name, as wide as the page; text keeps its size on any screen.
+//! Plots of a result's rows: one bar for each row below its name, as wide as the page, with text of a fixed size on any screen.
 
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
@@ -8,20 +8,20 @@ use serde_json::{Map, Value};
 use super::escaped;
 use crate::results;
 
-/// What may be plotted, by kind: of each kind the first column that has values.
+/// Columns that can be plotted, by kind. The first column of each kind that has values is plotted.
 const KINDS: [&[&str]; 3] = [
     &["step_ns", "p50_ns", "send_ns", "batch_ns", "mean_ns", "p50_us", "mean_us", "seconds", "burn_s"],
-    &["rpc_per_s", "gbytes_per_s", "messages_per_s", "events_per_s"],
+    &["rpc_per_s", "gbytes_per_s", "messages_per_s"],
     &["ratio", "to_linux", "normalised", "buffer_share", "late", "work_per_cpu"],
 ];
 
-/// A plot of more rows than these is divided by the first columns that rows are chosen by.
+/// Largest number of rows in a plot. Larger plots are divided by the first columns by which rows are selected.
 const MOST: usize = 24;
 
-/// Values further apart than this, in one plot, want a logarithmic axis.
+/// Ratio of values above which a plot has a logarithmic axis.
 const FAR_APART: f64 = 40.0;
 
-/// A row's height, and that of the axis, pixels.
+/// Heights of a row and of the axis in pixels.
 const ROW: usize = 34;
 const AXIS: usize = 22;
 
@@ -32,7 +32,7 @@ struct Bar<'a> {
     class: &'a str,
 }
 
-/// Every plot of a result: of each kind the first column that has a floor beside it, else the first that has values.
+/// Writes every plot of a result: of each kind the first column with a floor, or else the first with values.
 pub(super) fn all(html: &mut String, result: &Value, axes: &[&str]) {
     for kind in KINDS {
         let has = |column: &str| results::rows(result).any(|row| number(row, column).is_some());
@@ -48,22 +48,17 @@ fn number(row: &Map<String, Value>, column: &str) -> Option<f64> {
     row.get(column).and_then(Value::as_f64).filter(|value| *value > 0.0)
 }
 
-/// Where the floor of a column stands.
+/// Returns the column with the floor of a column.
 fn floor_of(column: &str) -> Option<&'static str> {
-    match column {
-        "batch_ns" => Some("floor_batch_ns"),
-        _ if column.ends_with("_ns") => Some("floor_ns"),
-        _ => None,
-    }
+    (column.ends_with("_ns") && column != "batch_ns").then_some("floor_ns")
 }
 
-/// What the values of a column are.
+/// Returns the unit of a column.
 fn unit(column: &str) -> &'static str {
     match column {
         "rpc_per_s" => ", calls a second",
         "gbytes_per_s" => ", GB a second",
         "messages_per_s" => ", messages a second",
-        "events_per_s" => ", events a second",
         "seconds" | "burn_s" => ", seconds",
         "ratio" => ", times the floor",
         _ if column.ends_with("_ns") => ", nanoseconds",
@@ -72,7 +67,7 @@ fn unit(column: &str) -> &'static str {
     }
 }
 
-/// A column of a result: one figure, or one for each part of its rows, all with the same scale.
+/// Writes a column of a result: one figure, or one for each part of its rows, all with one scale.
 fn one(html: &mut String, result: &Value, axes: &[&str], column: &str) {
     let class = classes(result, axes);
     let rows: Vec<_> = results::rows(result).filter(|row| number(row, column).is_some()).collect();
@@ -106,7 +101,7 @@ fn one(html: &mut String, result: &Value, axes: &[&str], column: &str) {
 /// A row of a result.
 type Row<'a> = &'a Map<String, Value>;
 
-/// Rows in parts of [`MOST`] at most, if the columns that they are chosen by divide them so: by the values of as few columns as do.
+/// Divides rows into parts of at most [`MOST`], by the values of as few selection columns as necessary.
 fn parts<'a>(rows: &[Row<'a>], axes: &[&str]) -> Vec<(Vec<String>, Vec<Row<'a>>)> {
     let by = |depth: usize| {
         let mut parts: Vec<(Vec<String>, Vec<Row<'a>>)> = Vec::new();
@@ -126,12 +121,12 @@ fn parts<'a>(rows: &[Row<'a>], axes: &[&str]) -> Vec<(Vec<String>, Vec<Row<'a>>)
     (0..axes.len()).map(by).find(is_small).unwrap_or_else(|| by(0))
 }
 
-/// What a figure shows.
+/// Content of a figure.
 struct Title<'a> {
     column: &'a str,
-    /// Of which rows, if not of all.
+    /// The part of the rows; empty for all rows.
     part: String,
-    /// The columns that name a bar.
+    /// Columns that name a bar.
     named: &'a [&'a str],
     scale: Scale,
 }
@@ -196,7 +191,7 @@ fn draw(html: &mut String, bar: &Bar<'_>, top: usize, scale: Scale) {
     html.push('\n');
 }
 
-/// The colour of a row: who it is of, where peers are compared; else by the first column that rows are chosen by.
+/// Returns the colour class of rows: by peer, if peers are compared, and otherwise by the first selection column.
 fn classes<'a>(
     result: &Value,
     axes: &'a [&'a str],
@@ -233,7 +228,7 @@ impl Scale {
         Self::Logarithmic(power(least), power(most) + 1)
     }
 
-    /// Where a value lies, percent of the width.
+    /// Returns the position of a value in percent of the width.
     fn place(self, value: f64) -> f64 {
         match self {
             Self::Linear(most) => 100.0 * value / most,

@@ -1,4 +1,4 @@
-//! Tables of the page: what is in it, claims, rows, hosts.
+//! Tables of the page: contents, claims, rows, hosts.
 
 use core::fmt::Write as _;
 
@@ -15,7 +15,7 @@ fn cell(value: &Value) -> String {
     escaped(&results::word(value))
 }
 
-/// Every result in one line, with how many of its claims hold.
+/// Writes every result in one line, with the number of claims that hold.
 pub(super) fn contents(html: &mut String, found: &[Value]) {
     html.push_str("<nav><ul>\n");
     for result in found {
@@ -29,7 +29,7 @@ pub(super) fn contents(html: &mut String, found: &[Value]) {
     html.push_str("</ul></nav>\n");
 }
 
-/// What was published, or is our bar, beside what was measured.
+/// Writes the claims: published value or our bar, and measured value.
 pub(super) fn claims(html: &mut String, result: &Value) {
     if claims_of(result).next().is_none() {
         return;
@@ -49,13 +49,13 @@ pub(super) fn claims(html: &mut String, result: &Value) {
     html.push_str("</table></div>\n");
 }
 
-/// All rows, folded.
+/// Writes all rows, folded.
 pub(super) fn rows(html: &mut String, result: &Value, axes: &[&str]) {
     let Some(first) = results::rows(result).next() else {
         html.push_str("<p>No row was measured.</p>\n");
         return;
     };
-    // What names a row comes first, then what was measured, by the alphabet; remarks, which are long, last.
+    // Selection columns come first, then measured columns in alphabetical order, and remarks, which are long, last.
     let mut columns: Vec<&String> = first.keys().collect();
     columns.sort_by_key(|column| {
         let axis = axes.iter().position(|axis| axis == column);
@@ -80,7 +80,7 @@ pub(super) fn rows(html: &mut String, result: &Value, axes: &[&str]) {
     html.push_str("</table></div></details>\n");
 }
 
-/// Where it was measured, and what is to be known of it.
+/// Writes notes, host and parameters.
 pub(super) fn host(html: &mut String, result: &Value) {
     let notes = result["params"]["notes"].as_array().into_iter().flatten();
     for note in notes {

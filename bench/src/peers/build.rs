@@ -1,4 +1,4 @@
-//! The programs of `bench/peers`, built for this run, and the tools that are missing for it.
+//! The programs of `bench/peers`, built for this run, and the tools that they need.
 
 use std::env;
 use std::fs;
@@ -10,25 +10,22 @@ use anyhow::{Context as _, bail};
 /// A program of `bench/peers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Program {
-    /// tarpc, tonic and iceoryx2, by cargo.
+    /// tarpc, tonic and iceoryx2, built by cargo.
     Crates,
-    /// UCX, by the C compiler.
+    /// UCX, built by the C compiler.
     Ucx,
-    /// Open MPI, by its own compiler.
+    /// Open MPI, built by its compiler.
     Mpi,
-    /// libfabric, by the C compiler.
+    /// libfabric, built by the C compiler.
     Ofi,
-    /// The overlap of a send and its receiver's computation, by Open MPI's compiler.
+    /// The overlap of a send and its receiver's computation, built by Open MPI's compiler.
     OpenMpiOverlap,
-    /// The same by MPICH's.
+    /// The overlap of a send and its receiver's computation, built by MPICH's compiler.
     MpichOverlap,
 }
 
 impl Program {
-    /// Builds it; the path of what was built. Up to date, that takes no time.
-    ///
-    /// # Errors
-    /// If a tool is missing, which the error names with the command that installs it; or if it does not build.
+    /// Builds the program and returns its path. If a tool is missing, the error names the command that installs it.
     pub(crate) fn build(self) -> anyhow::Result<PathBuf> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
         let target = target()?;
@@ -73,7 +70,7 @@ impl Program {
         }
     }
 
-    /// The name of what is built: one source may be built for several.
+    /// Returns the name of the built program: one source may be built several times.
     fn built(self) -> &'static str {
         match self {
             Self::OpenMpiOverlap => "overlap-openmpi",
@@ -90,7 +87,7 @@ fn crates(sources: &Path, target: &Path) -> anyhow::Result<PathBuf> {
         .arg("--target-dir")
         .arg(target)
         .stdin(Stdio::null())
-        // Standard output is the result's.
+        // Standard output is reserved for the result.
         .stdout(Stdio::null())
         .status()
         .context("cargo is missing; install Rust as https://rustup.rs says")?;
@@ -100,16 +97,16 @@ fn crates(sources: &Path, target: &Path) -> anyhow::Result<PathBuf> {
     Ok(target.join("release").join(Program::Crates.name()))
 }
 
-/// Beside the folder that this program lies in, so in cargo's own target folder.
+/// Returns a folder next to that of this program, which is in cargo's target folder.
 fn target() -> anyhow::Result<PathBuf> {
     let program = env::current_exe().context("asking for this program's path")?;
-    let profile = program.parent().context("a program lies in a folder")?;
+    let profile = program.parent().context("this program's path has no folder")?;
     let target = profile.parent().unwrap_or(profile).join("peers");
-    fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
+    fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
     Ok(target)
 }
 
-/// Whether a program is found by its name.
+/// Returns whether a program is on the search path.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())

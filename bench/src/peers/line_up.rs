@@ -1,4 +1,4 @@
-//! Who takes part, over what, and how each is set.
+//! The participants, with their transports and settings.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::echo::{Provider, Wait};
 use crate::placement::CpuPair;
 use crate::traffic::cost::Cost;
 
-/// Somebody who is measured.
+/// A participant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Participant {
     /// The project.
@@ -24,7 +24,7 @@ pub(crate) struct Participant {
     pub(crate) provider: &'static str,
     /// `default`, `best`, another one that its documentation names (`tagged`), or `block` where the wait is the question.
     pub(crate) setting: &'static str,
-    /// What the setting consists of.
+    /// Content of the setting.
     pub(crate) how: &'static str,
     means: Means,
 }
@@ -34,11 +34,11 @@ enum Means {
     Ours(Provider, WaitPolicy),
     Raw(Raw),
     Crate,
-    /// With messages of this kind, and these variables.
+    /// UCX with messages of this kind, and these environment variables.
     Ucx(&'static str, &'static [(&'static str, &'static str)]),
-    /// With these options of `mpirun`.
+    /// MPI with these options of `mpirun`.
     Mpi(&'static [&'static str]),
-    /// This provider of libfabric.
+    /// libfabric with this provider.
     Ofi(&'static str),
 }
 
@@ -46,11 +46,11 @@ const fn participant([peer, provider, setting, how]: [&'static str; 4], means: M
     Participant { peer, provider, setting, how, means }
 }
 
-/// Kinds of UCX's messages, as its program knows them.
+/// Kinds of UCX messages, as arguments of its program.
 const ACTIVE: &str = "am";
 const TAGGED: &str = "tag";
 
-/// Everybody. `best` is what the project's own documentation or benchmark recommends for small messages on one host.
+/// All participants. `best` is the setting that the project's documentation or benchmark recommends for small messages on one host.
 pub(crate) const ALL: &[Participant] = &[
     participant(["raw", "shm", "best", "a cache line there and back"], Means::Raw(Raw::CacheLine)),
     participant(
@@ -137,11 +137,16 @@ pub(crate) const ALL: &[Participant] = &[
     participant(["libfabric", "tcp", "best", "provider ofi_rxm over tcp"], Means::Ofi("tcp;ofi_rxm")),
 ];
 
-/// The programs that were built.
+/// Paths of the built programs.
 pub(crate) type Built = BTreeMap<Program, PathBuf>;
 
 impl Participant {
-    /// The program that it needs besides this one.
+    /// Returns project, transport and setting, for the progress.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {} {}", self.peer, self.provider, self.setting)
+    }
+
+    /// Returns the program that it needs in addition to this one.
     pub(crate) const fn program(&self) -> Option<Program> {
         match self.means {
             Means::Ours(..) | Means::Raw(_) => None,
@@ -152,10 +157,7 @@ impl Participant {
         }
     }
 
-    /// One round, added to `rounds`.
-    ///
-    /// # Errors
-    /// If it fails.
+    /// Runs one round, and adds it to `rounds`.
     pub(crate) fn round(
         &self,
         built: &Built,
@@ -185,7 +187,7 @@ impl Participant {
         }
         let program = self.program().and_then(|program| built.get(&program));
         let program = program.ok_or_else(|| anyhow::anyhow!("its program was not built"))?;
-        // A round takes under a second; whoever hangs is ended, and so are the processes that it started.
+        // A round takes under a second. A hanging program is killed, with the processes that it started.
         let mut command = Command::new("timeout");
         command.args(["--kill-after=2", "20"]);
         match self.means {
@@ -197,7 +199,7 @@ impl Participant {
             }
             Means::Mpi(options) => {
                 anyhow::ensure!(on_path("mpirun"), "mpirun is missing");
-                // Who measures as root in a machine of his own need not be asked again.
+                // Allow measurements as root.
                 command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
                 command.args(["mpirun", "-np", "2", "--host", "localhost:2"]).args(options).arg(program);
             }
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_takes_part_twice_and_everybody_has_a_best_setting_or_one() {
+    fn participants_are_unique() {
         let names: BTreeSet<_> = ALL.iter().map(|one| (one.peer, one.provider, one.setting)).collect();
         assert_eq!(names.len(), ALL.len());
         assert!(ALL.iter().all(|one| ["shm", "tcp"].contains(&one.provider) && !one.how.is_empty()));

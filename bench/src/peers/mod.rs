@@ -1,7 +1,7 @@
-//! Peers: other projects' libraries, and bare sockets, called as Pronto is. The programs lie in `bench/peers`.
+//! Other projects' libraries and bare sockets, measured like Pronto. The programs are in `bench/peers`.
 //!
-//! A participant's round is a fresh pair of processes: it starts, meets, is measured and ends. So rounds of all participants can take
-//! turns while nobody's polling takes a processor from somebody else, and luck with memory's placement is thrown anew each time.
+//! A participant's round is a fresh pair of processes, which start, connect, are measured and end. Rounds of all participants can
+//! therefore take turns without polling threads of one taking CPUs from another, and the placement of memory varies between rounds.
 
 pub(crate) mod build;
 pub(crate) mod line_up;
@@ -9,8 +9,8 @@ pub(crate) mod ours;
 pub(crate) mod raw;
 pub(crate) mod round;
 
-/// Requests that are open at once under load; the programs in `bench/peers` have the same.
+/// Number of open requests under load, also in the programs of `bench/peers`.
 pub(crate) const WINDOW: usize = 32;
 
-/// Payload of a request and of its answer, bytes; the programs have the same.
+/// Length of the payload of a request and of its reply in bytes, also in those programs.
 pub(crate) const PAYLOAD: usize = 32;

@@ -1,4 +1,4 @@
-//! Pronto as a participant: the echo service for calls one by one, the receiver of traffic for a load.
+//! Pronto as a participant: the echo service for single calls, the receiver of traffic for load.
 
 use core::time::Duration;
 
@@ -13,10 +13,7 @@ use crate::sample::Recorder;
 use crate::traffic::drive::{self, Open};
 use crate::traffic::receiver::Receiver;
 
-/// One round over a transport, both sides waiting alike.
-///
-/// # Errors
-/// If a process cannot be started, or a call fails.
+/// Runs one round over a transport, with one waiting policy on both sides.
 pub(crate) fn round(
     provider: Provider,
     wait: Wait,
@@ -37,7 +34,7 @@ pub(crate) fn round(
     let ((calls, load_time), (notes, stream_time)) = alone(cpus.caller, || {
         let receiver = Receiver::spawn(provider, wait, cpus.server)?;
         let (_client, peer) = receiver.meet(wait)?;
-        // As the documentation says of windows.
+        // As documented for windows of calls.
         let together = peer.together();
         load.calls(&peer, Open(WINDOW), part / 8)?;
         let started = clock::now();
@@ -47,7 +44,7 @@ pub(crate) fn round(
         load.counted(&peer)?;
         let started = clock::now();
         let notes = load.notes(&peer, part)?;
-        // The round ends when the last message was taken in.
+        // The round ends when the last message was received.
         let arrived = load.counted(&peer)?.notes;
         anyhow::ensure!(arrived == notes, "{notes} one-way messages were sent and {arrived} arrived");
         Ok(((calls, load_time), (notes, started.elapsed())))

@@ -1,4 +1,4 @@
-//! Bare sockets and a bare cache line: what nothing can be built above of without taking longer.
+//! Bare sockets and a bare cache line: the floor of everything built on them.
 
 use core::time::Duration;
 use std::io::{Read, Write};
@@ -12,22 +12,19 @@ use crate::floor;
 use crate::placement::{CpuPair, face_to_face};
 use crate::sample::Recorder;
 
-/// What is bare.
+/// A bare mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Raw {
-    /// A line that both sides write; no load, as there is nothing to pipeline.
+    /// A cache line that both sides write; it has no load, because it cannot be pipelined.
     CacheLine,
-    /// TCP on the loopback interface, asking again and again.
+    /// TCP on the loopback interface, both sides polling.
     Spinning,
-    /// The same, asleep in `read`.
+    /// TCP on the loopback interface, both sides blocking in `read`.
     Blocking,
 }
 
 impl Raw {
-    /// One round.
-    ///
-    /// # Errors
-    /// If a thread cannot be pinned, or the sockets fail.
+    /// Runs one round.
     pub(crate) fn round(self, cpus: CpuPair, budget: Duration, rounds: &mut Rounds) -> anyhow::Result<()> {
         let mut round = Recorder::new();
         let half = budget / 2;
@@ -46,7 +43,7 @@ impl Raw {
     }
 }
 
-/// Windows of payloads in one write, given back as they come.
+/// Sends windows of payloads in one write each; the partner returns the bytes as they arrive.
 fn load<S: Read + Write + Send>(
     cpus: CpuPair,
     budget: Duration,
@@ -58,7 +55,7 @@ fn load<S: Read + Write + Send>(
         loop {
             match far.read(&mut buffer).context("reading a window")? {
                 0 => return Ok(()),
-                len => far.write_all(&buffer[..len]).context("giving a window back")?,
+                len => far.write_all(&buffer[..len]).context("returning a window")?,
             }
         }
     };

@@ -1,4 +1,4 @@
-//! One round of a participant: what its program prints, and the rounds together.
+//! One round of a participant as its program prints it, and all rounds together.
 
 use core::time::Duration;
 use std::process::{Command, Stdio};
@@ -9,45 +9,39 @@ use crate::sample::{Recorder, a_to_a, approximate};
 use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
 
-/// What the rounds of a participant gave.
+/// Results of the rounds of a participant.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
-    /// What was measured, as it says itself.
+    /// Version, as the participant reports it.
     pub(crate) version: Option<String>,
-    /// Calls one by one, of all rounds.
+    /// Single calls of all rounds.
     pub(crate) calls: Recorder,
-    /// The median call of each round, nanoseconds.
+    /// Median call of each round in nanoseconds.
     pub(crate) medians: Vec<u64>,
-    /// Calls with several open.
+    /// Rates of calls with several open.
     pub(crate) load: Speed,
-    /// One-way messages, if it has them.
+    /// Rates of one-way messages, if the participant has them.
     pub(crate) stream: Speed,
-    /// What all processes of the rounds have used, their start included.
+    /// Cost of all processes of the rounds, including their start.
     pub(crate) cost: Cost,
-    /// How often their threads were woken.
+    /// Number of wake-ups of their threads.
     pub(crate) wakes: u64,
-    /// Calls and one-way messages under load.
+    /// Number of calls and one-way messages under load.
     pub(crate) under_load: u64,
 }
 
 impl Rounds {
-    /// Runs the program of a round, and takes in what it prints.
-    ///
-    /// # Errors
-    /// If it does not end in time or fails, or prints something else.
+    /// Runs the program of a round, and reads its output. Fails if the program fails or does not end in time.
     pub(crate) fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
         let output = command.stdin(Stdio::null()).output().context("starting a round")?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{}: {}", output.status, said.lines().next_back().unwrap_or("it said nothing"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("{}: {}", output.status, stderr.lines().next_back().unwrap_or("no error message"));
         }
         self.take(&String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Takes in a round as it was printed.
-    ///
-    /// # Errors
-    /// If it is not as `bench/peers/src/main.rs` describes, or nothing was called.
+    /// Reads the output of a round, in the format that `bench/peers/src/main.rs` describes.
     pub(crate) fn take(&mut self, text: &str) -> anyhow::Result<()> {
         let mut round = Recorder::new();
         for line in text.lines() {
@@ -56,10 +50,10 @@ impl Rounds {
                 self.version = Some(rest.to_owned());
                 continue;
             }
-            let numbers = rest.split_once(' ').context("two numbers")?;
+            let numbers = rest.split_once(' ').context("expected two numbers")?;
             let (first, second) = (numbers.0.parse::<u64>(), numbers.1.parse::<u64>());
             let (first, second) =
-                first.ok().zip(second.ok()).with_context(|| format!("no numbers: `{line}`"))?;
+                first.ok().zip(second.ok()).with_context(|| format!("expected two numbers, got `{line}`"))?;
             match kind {
                 "single" => {
                     round.record_singles(Duration::from_nanos(first), second);
@@ -68,35 +62,32 @@ impl Rounds {
                 "batch" => self.calls.record_batch(u32::try_from(first)?, Duration::from_nanos(second)),
                 "load" => self.load_of(first, Duration::from_nanos(second)),
                 "stream" => self.stream_of(first, Duration::from_nanos(second)),
-                _ => bail!("a line of no kind: `{line}`"),
+                _ => bail!("unknown line: `{line}`"),
             }
         }
         self.end(&round)
     }
 
-    /// So many calls with several open.
+    /// Adds a round of calls with several open.
     pub(crate) fn load_of(&mut self, calls: u64, time: Duration) {
         self.under_load += calls;
         self.load.round(calls, time);
     }
 
-    /// So many one-way messages.
+    /// Adds a round of one-way messages.
     pub(crate) fn stream_of(&mut self, messages: u64, time: Duration) {
         self.under_load += messages;
         self.stream.round(messages, time);
     }
 
-    /// Of each call or one-way message of all rounds: processor nanoseconds, context switches, and wake-ups.
+    /// Returns CPU nanoseconds, context switches and wake-ups per call or one-way message of all rounds.
     pub(crate) fn each(&self) -> [f64; 3] {
         let messages = self.calls.operations() + self.under_load;
         let (cpu_ns, switches) = self.cost.each(messages);
         [cpu_ns, switches, approximate(self.wakes) / approximate(messages.max(1))]
     }
 
-    /// Counts a round, of which the calls are `round`'s and in [`Self::calls`], too.
-    ///
-    /// # Errors
-    /// If nothing was called in it.
+    /// Ends a round with the calls `round`, which are also in [`Self::calls`].
     pub(crate) fn end(&mut self, round: &Recorder) -> anyhow::Result<()> {
         let sample = round.sample();
         anyhow::ensure!(sample.count > 0, "a round without a call");
@@ -104,7 +95,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// A/A of the rounds' medians.
+    /// Returns the A/A of the rounds' medians.
     pub(crate) fn a_to_a(&self) -> f64 {
         a_to_a(&self.medians.iter().copied().map(approximate).collect::<Vec<_>>())
     }
@@ -115,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_read_as_they_are_printed() {
+    fn rounds_are_read_from_their_output() {
         let mut rounds = Rounds::default();
         rounds
             .take("version UCX 1.13\nbatch 10 2000\nsingle 100 1\nsingle 200 5\nload 3000 1000000\n")
@@ -133,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_round_is_refused() {
+    fn malformed_output_is_refused() {
         for text in ["", "load 5 5\n", "single 5\n", "single x 5\n", "double 5 5\n"] {
             assert!(Rounds::default().take(text).is_err(), "{text}");
         }

@@ -10,10 +10,10 @@ use super::draw::{Area, place};
 use super::lines::{AIR, AROUND, BELOW, LEFT, number};
 use super::{Bars, Spread, style};
 
-/// The part of a group's room that its bars take.
+/// Share of a group's width that its bars fill.
 const FILLED: f64 = 0.84;
 
-/// Draws the panel: each group has a room of width 1.
+/// Draws the panel. Each group has width 1.
 pub(super) fn draw(area: &Area<'_>, panel: &Bars, names: &[&str]) -> Result<()> {
     let spreads = panel.series.iter().flat_map(|series| series.bars.iter().flatten());
     let most = spreads.map(|s| s.most.max(s.middle)).fold(f64::NEG_INFINITY, f64::max);
@@ -51,7 +51,7 @@ pub(super) fn draw(area: &Area<'_>, panel: &Bars, names: &[&str]) -> Result<()> 
         let corners = |(x, bar): (f64, Spread)| [(x, 0.0), (x + wide, bar.middle)];
         chart.draw_series(bars().map(|bar| Rectangle::new(corners(bar), style::colour(index).filled())))?;
         chart.draw_series(bars().map(|bar| Rectangle::new(corners(bar), style::thin())))?;
-        // Light below dark, so that they are seen before bars of any colour.
+        // Light below dark, so that they are visible on bars of any colour.
         for stroke in [style::halo(), style::thin()] {
             chart.draw_series(bars().filter(|(_, bar)| bar.least < bar.most).map(|(x, bar)| {
                 let middle = x + wide / 2.0;
@@ -60,7 +60,7 @@ pub(super) fn draw(area: &Area<'_>, panel: &Bars, names: &[&str]) -> Result<()> 
         }
     }
     for (group, name) in (0_u32..).zip(&panel.groups) {
-        // The plot's own coordinates end at its edge: names go below it in pixels.
+        // The plot's coordinates end at its edge, so names below it are placed in pixels.
         let (x, y) = chart.backend_coord(&(f64::from(group) + 0.5, 0.0));
         let (left, top) = area.get_base_pixel();
         let below = style::text(style::TEXT, HPos::Center, VPos::Top);

@@ -11,21 +11,21 @@ use plotters_svg::SVGBackend;
 
 use super::{Figure, Panel, bars, lines, style};
 
-/// Of one panel, pixels.
+/// Size of a panel in pixels.
 const PANEL: (i32, i32) = (560, 380);
-/// Between anything and the border.
+/// Margin at the border.
 const MARGIN: i32 = 14;
-/// Of the title above all panels.
+/// Height of the title above all panels.
 const HEAD: i32 = 34;
-/// A row of the legend.
+/// Height of a row of the legend.
 const ROW: i32 = 22;
-/// What a legend entry has beside its text: the sample, and space.
+/// Widths of the sample of a legend entry, and of the space after its text.
 const SAMPLE: i32 = 30;
 const GAP: i32 = 24;
 
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws all of it.
+/// Draws the figure.
 pub(super) fn svg(figure: &Figure) -> Result<String> {
     ensure!(!figure.panels.is_empty(), "no panel");
     let names = names(figure);
@@ -56,7 +56,7 @@ pub(super) fn svg(figure: &Figure) -> Result<String> {
     Ok(text)
 }
 
-/// Every name once, in the order of first appearance: its place is its colour.
+/// Returns every name once, in the order of first appearance, which determines its colour.
 fn names(figure: &Figure) -> Vec<&str> {
     let mut names = Vec::new();
     for name in figure.panels.iter().flat_map(Panel::names) {
@@ -67,15 +67,15 @@ fn names(figure: &Figure) -> Vec<&str> {
     names
 }
 
-/// The place of a series among all names.
+/// Returns the index of a series among all names.
 pub(super) fn place(names: &[&str], name: &str) -> usize {
     names.iter().position(|known| *known == name).unwrap_or_default()
 }
 
-/// An entry of the legend: place, name, width.
+/// An entry of the legend: index, name, width.
 type Entry<'a> = (usize, &'a str, i32);
 
-/// The legend in rows that fit.
+/// Divides the legend into rows that fit.
 fn rows<'a>(names: &[&'a str], width: i32) -> Vec<Vec<Entry<'a>>> {
     let mut rows: Vec<Vec<Entry<'a>>> = Vec::new();
     let mut left = 0;

@@ -13,11 +13,10 @@ use plotters::style::Color as _;
 use super::draw::{Area, place};
 use super::{Axis, Lines, Marks, Point, Scale, style};
 
-/// Room for the numbers at the axes, pixels.
+/// Sizes of the areas for the labels of the axes, in pixels.
 pub(super) const LEFT: i32 = 64;
-/// See [`LEFT`].
 pub(super) const BELOW: i32 = 46;
-/// Around the panel.
+/// Margin around the panel.
 pub(super) const AROUND: i32 = 10;
 
 /// Draws the panel.
@@ -99,7 +98,7 @@ where
     Ok(())
 }
 
-/// From the least to the most, with some air; a linear axis begins at zero, a zoomed one does not.
+/// Returns the range of an axis, with some air. A linear axis begins at zero, a zoomed one does not.
 fn bounds(values: impl Iterator<Item = f64>, scale: Scale) -> Range<f64> {
     let (least, most) = values
         .filter(|value| value.is_finite() && (scale != Scale::Logarithmic || *value > 0.0))
@@ -121,10 +120,10 @@ fn bounds(values: impl Iterator<Item = f64>, scale: Scale) -> Range<f64> {
     }
 }
 
-/// The share of an axis that is left free beyond the last value.
+/// Share of an axis that is free beyond the last value.
 pub(super) const AIR: f64 = 0.06;
 
-/// A number at an axis: as short as it can be, thousands apart from five digits on.
+/// Formats a number at an axis: short, with thousands separated from five digits on.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     let digits = match size {

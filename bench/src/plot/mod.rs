@@ -1,8 +1,8 @@
-//! Plots: what a figure shows, apart from how it is drawn. One SVG file per figure, fit for print.
+//! Plots: the content of figures, separate from their drawing. One SVG file per figure, suitable for print.
 //!
-//! A [`Figure`] has panels side by side, as the figures of the papers have, and one legend for all of them: a series of
-//! one name looks the same in every panel. Series differ in colour, in lightness, and by their markers or their order, so that
-//! a copy in grey still tells them apart.
+//! A [`Figure`] has panels side by side, like the figures of the papers, and one legend for all of them: series with one name look
+//! alike in every panel. Series differ in colour, in lightness, and by their markers or their order, so that they can be
+//! distinguished in a grey copy.
 
 mod bars;
 mod draw;
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// One picture, and so one file.
+/// A figure, written to one file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// The file's name without its ending.
-    pub file: &'static str,
-    /// What it shows, and where in a paper its like is.
-    pub title: String,
-    /// From left to right; at least one.
-    pub panels: Vec<Panel>,
+pub(crate) struct Figure {
+    /// Name of the file without its extension.
+    pub(crate) file: &'static str,
+    /// Title, with the corresponding figure of a paper.
+    pub(crate) title: String,
+    /// Panels from left to right; at least one.
+    pub(crate) panels: Vec<Panel>,
 }
 
-/// A pair of axes and what lies between them.
+/// A pair of axes with its content.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Panel {
+pub(crate) enum Panel {
     /// Values over a quantity.
     Lines(Lines),
     /// Values over names.
@@ -37,127 +37,123 @@ pub enum Panel {
 
 /// Values over a quantity.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lines {
-    /// Above the panel.
-    pub title: String,
-    /// The quantity to the right.
-    pub x: Axis,
-    /// The quantity upwards.
-    pub y: Axis,
+pub(crate) struct Lines {
+    /// Title above the panel.
+    pub(crate) title: String,
+    /// Horizontal quantity.
+    pub(crate) x: Axis,
+    /// Vertical quantity.
+    pub(crate) y: Axis,
     /// Whether points are joined.
-    pub marks: Marks,
-    /// In the order of the legend.
-    pub series: Vec<Series>,
+    pub(crate) marks: Marks,
+    /// Series in the order of the legend.
+    pub(crate) series: Vec<Series>,
 }
 
-/// How the points of a series are shown.
+/// Appearance of the points of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marks {
+pub(crate) enum Marks {
     /// Joined by lines, each marked.
     Joined,
-    /// Each by itself, small: for hundreds of them.
+    /// Small separate marks, for hundreds of points.
     Scattered,
 }
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
-    /// What it measures.
-    pub quantity: String,
-    /// In what; empty for a count or a share.
-    pub unit: &'static str,
-    /// How it is divided.
-    pub scale: Scale,
-    /// A linear axis reaches this value at least: panels that are to be compared reach the same.
-    pub reaches: u32,
+pub(crate) struct Axis {
+    /// Quantity of the axis.
+    pub(crate) quantity: String,
+    /// Unit; empty for a count or a share.
+    pub(crate) unit: &'static str,
+    /// Division of the axis.
+    pub(crate) scale: Scale,
+    /// Value that a linear axis reaches at least; comparable panels reach the same value.
+    pub(crate) reaches: u32,
 }
 
-/// How an axis is divided.
+/// Division of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
+pub(crate) enum Scale {
     /// Evenly, from zero or from the least value, whichever is less.
     Linear,
-    /// Evenly, around the values: for differences that would not be seen from zero. The axis says so by its numbers.
+    /// Evenly, around the values: for differences that would be invisible from zero.
     Zoomed,
-    /// By powers of ten. What is not above zero is left out.
+    /// By powers of ten. Values that are not above zero are omitted.
     Logarithmic,
 }
 
 /// A name in the legend, and its points.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// In the legend; without a name it is not in it.
-    pub name: String,
-    /// In the order in which they are joined.
-    pub points: Vec<Point>,
+pub(crate) struct Series {
+    /// Name in the legend; a series without a name is not in the legend.
+    pub(crate) name: String,
+    /// Points in the order in which they are joined.
+    pub(crate) points: Vec<Point>,
 }
 
 /// A point, with its spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// To the right.
-    pub x: f64,
-    /// Upwards.
-    pub y: Spread,
+pub(crate) struct Point {
+    /// Horizontal position.
+    pub(crate) x: f64,
+    /// Vertical position.
+    pub(crate) y: Spread,
 }
 
-/// A value and what it varies between.
+/// A value and its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// The value that stands for all.
-    pub middle: f64,
-    /// Where the error bar begins; no error bar where all three are the same.
-    pub least: f64,
-    /// Where it ends.
-    pub most: f64,
+pub(crate) struct Spread {
+    /// Representative value.
+    pub(crate) middle: f64,
+    /// Lower end of the error bar; there is none if all three values are equal.
+    pub(crate) least: f64,
+    /// Upper end of the error bar.
+    pub(crate) most: f64,
 }
 
 /// Values over names: groups of bars, a bar per series in each.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bars {
-    /// Above the panel.
-    pub title: String,
-    /// What the groups are.
-    pub x: String,
-    /// The quantity upwards; always linear and from zero, as bars are compared by their length.
-    pub y: Axis,
-    /// The names of the groups.
-    pub groups: Vec<String>,
-    /// In the order of the legend.
-    pub series: Vec<BarSeries>,
+pub(crate) struct Bars {
+    /// Title above the panel.
+    pub(crate) title: String,
+    /// Meaning of the groups.
+    pub(crate) x: String,
+    /// Vertical quantity; always linear and from zero, because bars are compared by their length.
+    pub(crate) y: Axis,
+    /// Names of the groups.
+    pub(crate) groups: Vec<String>,
+    /// Series in the order of the legend.
+    pub(crate) series: Vec<BarSeries>,
 }
 
 /// A name in the legend, and its bars.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BarSeries {
-    /// In the legend.
-    pub name: String,
-    /// One for each group, `None` where nothing was measured.
-    pub bars: Vec<Option<Spread>>,
+pub(crate) struct BarSeries {
+    /// Name in the legend.
+    pub(crate) name: String,
+    /// One bar for each group; `None` without a measurement.
+    pub(crate) bars: Vec<Option<Spread>>,
 }
 
 impl Axis {
-    /// Evenly divided.
-    #[must_use]
-    pub fn linear(quantity: &str, unit: &'static str) -> Self {
+    /// Returns an evenly divided axis.
+    pub(crate) fn linear(quantity: &str, unit: &'static str) -> Self {
         Self { quantity: quantity.to_owned(), unit, scale: Scale::Linear, reaches: 0 }
     }
 
-    /// Evenly divided, and not from zero.
-    #[must_use]
-    pub fn zoomed(quantity: &str, unit: &'static str) -> Self {
+    /// Returns an evenly divided axis that does not begin at zero.
+    pub(crate) fn zoomed(quantity: &str, unit: &'static str) -> Self {
         Self { quantity: quantity.to_owned(), unit, scale: Scale::Zoomed, reaches: 0 }
     }
 
-    /// The same, but that it reaches this value at least.
-    #[must_use]
-    pub fn reaching(self, value: u32) -> Self {
+    /// Makes the axis reach `value` at least.
+    pub(crate) fn reaching(self, value: u32) -> Self {
         Self { reaches: value, ..self }
     }
 
-    /// Divided by powers of ten.
-    #[must_use]
-    pub fn logarithmic(quantity: &str, unit: &'static str) -> Self {
+    /// Returns an axis divided by powers of ten.
+    pub(crate) fn logarithmic(quantity: &str, unit: &'static str) -> Self {
         Self { quantity: quantity.to_owned(), unit, scale: Scale::Logarithmic, reaches: 0 }
     }
 }
@@ -173,15 +169,18 @@ impl fmt::Display for Axis {
 }
 
 impl Spread {
-    /// A value without an error bar.
-    #[must_use]
-    pub const fn exact(value: f64) -> Self {
+    /// Returns a value without an error bar.
+    pub(crate) const fn exact(value: f64) -> Self {
         Self { middle: value, least: value, most: value }
     }
 
-    /// The median of `values`, and all of them between the ends; `None` if there are none.
-    #[must_use]
-    pub fn of(values: &[f64]) -> Option<Self> {
+    /// Returns median and extremes of `values`; `None` if there are none, or if one is not a number.
+    pub(crate) fn of_all(values: &[f64]) -> Option<Self> {
+        if values.iter().any(|value| value.is_nan()) { None } else { Self::of(values) }
+    }
+
+    /// Returns median and extremes of `values`; `None` if there are none.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (*sorted.first()?, *sorted.last()?);
@@ -190,8 +189,49 @@ impl Spread {
     }
 }
 
+impl Series {
+    /// Returns a series of those points that exist.
+    pub(crate) fn new(name: impl Into<String>, points: impl IntoIterator<Item = Option<Point>>) -> Self {
+        Self { name: name.into(), points: points.into_iter().flatten().collect() }
+    }
+}
+
+impl BarSeries {
+    /// Returns a series with a bar for each group.
+    pub(crate) fn new(name: impl Into<String>, bars: impl IntoIterator<Item = Option<Spread>>) -> Self {
+        Self { name: name.into(), bars: bars.into_iter().collect() }
+    }
+}
+
 impl Panel {
-    /// The names of its series.
+    /// Returns a panel of bars without empty series; `None` if all are empty.
+    pub(crate) fn bars(
+        title: &str,
+        x: &str,
+        y: Axis,
+        groups: Vec<String>,
+        series: impl IntoIterator<Item = BarSeries>,
+    ) -> Option<Self> {
+        let has_bars = |series: &BarSeries| series.bars.iter().any(Option::is_some);
+        let series: Vec<_> = series.into_iter().filter(has_bars).collect();
+        let (title, x) = (title.to_owned(), x.to_owned());
+        (!series.is_empty()).then_some(Self::Bars(Bars { title, x, y, groups, series }))
+    }
+
+    /// Returns a panel of lines without empty series; `None` if all are empty.
+    pub(crate) fn lines(
+        title: &str,
+        x: Axis,
+        y: Axis,
+        marks: Marks,
+        series: impl IntoIterator<Item = Series>,
+    ) -> Option<Self> {
+        let series: Vec<_> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
+        let title = title.to_owned();
+        (!series.is_empty()).then_some(Self::Lines(Lines { title, x, y, marks, series }))
+    }
+
+    /// Returns the names of its series.
     fn names(&self) -> Vec<&str> {
         match self {
             Self::Lines(lines) => lines.series.iter().map(|series| series.name.as_str()).collect(),
@@ -201,21 +241,25 @@ impl Panel {
 }
 
 impl Figure {
-    /// The picture.
-    ///
-    /// # Errors
-    /// If it has no panel, or a panel nothing that could be drawn.
-    pub fn to_svg(&self) -> anyhow::Result<String> {
+    /// Returns a figure of the panels that have content; `None` if no panel has.
+    pub(crate) fn of(
+        file: &'static str,
+        title: impl Into<String>,
+        panels: impl IntoIterator<Item = Option<Panel>>,
+    ) -> Option<Self> {
+        let panels: Vec<_> = panels.into_iter().flatten().collect();
+        (!panels.is_empty()).then(|| Self { file, title: title.into(), panels })
+    }
+
+    /// Returns the figure as SVG. Fails if it has no panel, or a panel without content.
+    pub(crate) fn to_svg(&self) -> anyhow::Result<String> {
         draw::svg(self).with_context(|| format!("drawing {}", self.file))
     }
 
-    /// Writes the picture into `folder`, which is made if need be.
-    ///
-    /// # Errors
-    /// As [`Self::to_svg`], and if the file cannot be written.
-    pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+    /// Writes the figure into `folder`, which is created if necessary.
+    pub(crate) fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let path = folder.join(self.file).with_extension("svg");
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         fs::write(&path, self.to_svg()?).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
@@ -257,22 +301,14 @@ mod tests {
     }
 
     fn figure(panels: Vec<Panel>) -> Figure {
-        Figure { file: "test", title: "what it shows".into(), panels }
+        Figure { file: "test", title: "content".into(), panels }
     }
 
     #[test]
-    fn titles_units_and_one_legend_entry_per_name_are_there() {
+    fn a_figure_has_titles_units_and_one_legend_entry_per_name() {
         let svg = figure(vec![Panel::Lines(lines()), Panel::Bars(bars())]).to_svg().unwrap();
-        let once = [
-            "what it shows",
-            ">left<",
-            ">right<",
-            "PRED &amp; co",
-            ">DYN<",
-            ">LINUX<",
-            "local tasks",
-            ">nodes<",
-        ];
+        let once =
+            ["content", ">left<", ">right<", "PRED &amp; co", ">DYN<", ">LINUX<", "local tasks", ">nodes<"];
         for text in once.iter().map(|text| text.trim_matches(['>', '<'])) {
             assert_eq!(svg.matches(text).count(), 1, "{text} in\n{svg}");
         }
@@ -291,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_a_logarithm_does_not_have_are_left_out() {
+    fn a_logarithmic_axis_omits_zeros() {
         let mut lines = lines();
         lines.y = Axis::logarithmic("time", "s");
         lines.series[0].points.push(Point { x: 100.0, y: Spread::exact(0.0) });
@@ -299,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_reach_what_they_are_told_to_and_nameless_series_are_not_in_the_legend() {
+    fn axes_reach_their_value_and_nameless_series_are_not_in_the_legend() {
         let reaching = |value| {
             let mut lines = lines();
             lines.y = lines.y.reaching(value);
@@ -321,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_is_an_error_and_no_empty_file() {
+    fn an_empty_figure_is_an_error() {
         let mut empty = lines();
         empty.series.clear();
         assert!(figure(vec![Panel::Lines(empty)]).to_svg().is_err());
@@ -329,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_of_values_is_their_median_and_their_ends() {
+    fn a_spread_is_median_and_extremes() {
         assert_eq!(Spread::of(&[]), None);
         assert_eq!(Spread::of(&[3.0, 1.0, 8.0]), Some(Spread { middle: 3.0, least: 1.0, most: 8.0 }));
         assert_eq!(Spread::of(&[4.0, 2.0]).map(|spread| spread.middle), Some(3.0));

@@ -1,8 +1,8 @@
-//! Registration beside transfer: the breakdown of the paper's Fig. 1, from the lab and from a model.
+//! Registration compared with transfer: the breakdown of the paper's Fig. 1, from the lab and from a model.
 //!
-//! Under virtual time a duration is a number of instructions, and soft-RoCE moves every byte by instructions: its own
-//! transfer swamps registration. So the share that the paper shows is taken from a model, and named so: the instructions
-//! that registering and deregistering took here, at a stated rate, beside a stated wire.
+//! Under virtual time, a duration is a number of instructions, and soft-RoCE moves every byte by instructions, so its transfer
+//! dominates registration. The paper's share therefore comes from a model, and is named so: the measured instructions of registering
+//! and deregistering, at a stated rate, compared with a stated wire.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -24,25 +24,24 @@ use serde_json::Value;
 
 use super::nodes::Two;
 use crate::clock;
+use crate::experiment::Run;
 use crate::experiments::comm_fig1::SIZES;
-use crate::params::Params;
-use crate::progress::Progress;
 use crate::report::{Claim, Fields, Report, decimals};
 use crate::sample::a_to_a;
 
 /// The wire of the paper's machines (section 4): 56 Gbit/s; a one-way latency of such hardware.
 const WIRE_BYTES_PER_US: f64 = 7_000.0;
 const WIRE_LATENCY_US: f64 = 1.0;
-/// A processor of today on kernel code: instructions a nanosecond. The lab's virtual time takes 2 ns for each.
+/// A current CPU on kernel code, in instructions per nanosecond. The lab's virtual time takes 2 ns for each.
 const INSTRUCTIONS_PER_NS: f64 = 3.0;
 const LAB_NS_PER_INSTRUCTION: f64 = 2.0;
 
 const ROUNDS: usize = 20;
 const QUICK_ROUNDS: usize = 5;
-/// Loans of a ring for one timing.
+/// Number of loans of a ring for one timing.
 const LOANS: u32 = 1_000;
 const HUGE_PAGE: usize = 2 << 20;
-/// A transfer that takes longer has failed.
+/// Time after which a transfer has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -53,7 +52,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     send_memory: 1 << 20,
 };
 
-/// One row; microseconds of the lab.
+/// One row, in microseconds of the lab.
 #[derive(Clone, Debug, Default)]
 struct Row {
     size: usize,
@@ -62,20 +61,20 @@ struct Row {
     register: f64,
     deregister: f64,
     transfer: f64,
-    /// A/A of what is judged, registering and deregistering.
+    /// A/A of registering and deregistering, on which the claims are based.
     aa: f64,
     memcpy: f64,
-    /// None for what is longer than a chunk of the ring.
+    /// `None` for sizes longer than a chunk of the ring.
     ring_slot: Option<f64>,
 }
 
 impl Row {
-    /// Microseconds that a stated processor takes for what took so long here.
+    /// Returns the time of the stated CPU for a time of the lab, in microseconds.
     fn modelled(lab_us: f64) -> f64 {
         lab_us / LAB_NS_PER_INSTRUCTION / INSTRUCTIONS_PER_NS
     }
 
-    /// What registering and deregistering takes of a transfer with both.
+    /// Returns the share of registering and deregistering in a transfer with both.
     #[expect(clippy::cast_precision_loss, reason = "megabytes")]
     fn share(&self) -> f64 {
         let setup = Self::modelled(self.register + self.deregister);
@@ -92,7 +91,7 @@ impl Row {
             .with("deregister_us", decimals(self.deregister, 2))
             .with("transfer_us", decimals(self.transfer, 1))
             .with("memcpy_us", decimals(self.memcpy, 2))
-            .with("ring_slot_us", self.ring_slot.map_or(Value::Null, |slot| decimals(slot, 3)))
+            .with("ring_slot_us", self.ring_slot.map(|slot| decimals(slot, 3)))
             .with("aa", decimals(self.aa, 3))
             .with("modelled_share", decimals(self.share(), 3))
     }
@@ -102,11 +101,9 @@ fn pages(huge: bool) -> &'static str {
     if huge { "huge" } else { "small" }
 }
 
-/// Measures; runs in the lab only.
-///
-/// # Errors
-/// If a device, a registration or a transfer fails.
-pub(crate) fn run(params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
+/// Measures the selected rows. Runs only in the lab.
+pub(crate) fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let params = run.params;
     let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
     let mut wanted: Vec<(usize, bool)> = Vec::new();
     for size in SIZES.into_iter().filter(|size| params.keeps("size", size)) {
@@ -118,36 +115,36 @@ pub(crate) fn run(params: &Params, progress: &mut Progress) -> anyhow::Result<Re
                 .map(|huge| (size, huge)),
         );
     }
-    progress.begin(wanted.len() as u64);
+    run.progress.begin(wanted.len() as u64);
     let nodes = Two::make()?;
     let mut pair = Pair::new(&nodes)?;
-    // Of this machine, which is ours alone: whoever is not forbidden to, has huge pages.
+    // Enable huge pages on this machine for all processes that do not disable them.
     fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "always").context("asking for huge pages")?;
     let mut rows = Vec::new();
     for (size, huge) in wanted {
-        progress.step(&format!("{size} B in {} pages", pages(huge)));
+        run.progress.step(&format!("{size} B in {} pages", pages(huge)));
         prctl::set_thp_disable(!huge).context("choosing the pages")?;
         rows.push(measure(&mut pair, size, huge, rounds)?);
     }
     prctl::set_thp_disable(false).context("choosing the pages")?;
-    let mut report = Report::default();
-    report.params = Fields::default()
-        .with("rounds", rounds)
-        .with("statistic", "median")
-        .with("pinned", "yes: registered memory is")
-        .with("model_wire_bytes_per_us", decimals(WIRE_BYTES_PER_US, 0))
-        .with("model_wire_latency_us", decimals(WIRE_LATENCY_US, 1))
-        .with("model_instructions_per_ns", decimals(INSTRUCTIONS_PER_NS, 1));
-    report.claims = claims(&rows);
-    report.rows = rows.iter().map(Row::fields).collect();
+    let mut report = Report {
+        params: Fields::default()
+            .with("rounds", rounds)
+            .with("statistic", "median")
+            .with("pinned", "yes: registered memory is")
+            .with("model_wire_bytes_per_us", decimals(WIRE_BYTES_PER_US, 0))
+            .with("model_wire_latency_us", decimals(WIRE_LATENCY_US, 1))
+            .with("model_instructions_per_ns", decimals(INSTRUCTIONS_PER_NS, 1)),
+        claims: claims(&rows),
+        rows: rows.iter().map(Row::fields).collect(),
+        ..Report::default()
+    };
     report.note(
         "times are instructions of the emulated machine, 2 ns each; transfer_us is soft-RoCE's, which moves every byte with \
-         the processor. modelled_share is a model: registering and deregistering at the stated rate of instructions, beside \
+         the CPU. modelled_share is a model: registering and deregistering at the stated rate of instructions, compared with \
          the stated wire",
     );
-    report.note(
-        "ring_slot_us is a loan of the send ring and its return: what stands in the place of registering",
-    );
+    report.note("ring_slot_us is a loan of the send ring and its return, which replaces registering");
     Ok(report)
 }
 
@@ -178,7 +175,7 @@ impl Pair {
         Ok(Self { near, near_link, far_link, _far: far, next: 0 })
     }
 
-    /// Reads what the grant of the far side covers.
+    /// Reads the granted range of the far side.
     fn read(&mut self, local: &Region, from: &Region) -> anyhow::Result<Duration> {
         let len = u64::try_from(from.len()).context("a length")?;
         let grant = self.far_link.bulk.grant(from, 0..len, Rights::READ).context("granting")?;
@@ -206,7 +203,7 @@ fn measure(pair: &mut Pair, size: usize, huge: bool, rounds: usize) -> anyhow::R
     let bytes = u32::try_from(size).context("a size")?;
     let before = huge_pages_kib()?;
     let memory = Arc::new(Mapping::new(bytes)?);
-    // Faults every page in: what is measured is registering memory that is there.
+    // Fault in every page, because the registration of present memory is measured.
     drop(pair.near.register(&memory, 0..size)?);
     let huge_kib = huge_pages_kib()?.saturating_sub(before);
     let (mut register, mut deregister, mut transfer, mut memcpy) = (vec![], vec![], vec![], vec![]);
@@ -248,7 +245,7 @@ fn measure(pair: &mut Pair, size: usize, huge: bool, rounds: usize) -> anyhow::R
     })
 }
 
-/// A loan and its return, of a ring that registered its memory ahead; None if a loan cannot be so long.
+/// Returns the time of a loan and its return, from a ring with memory registered in advance; `None` if `size` exceeds its loans.
 fn ring_slot_us(size: usize) -> anyhow::Result<Option<f64>> {
     const RING: u32 = 32 << 20;
     let ring = Arc::new(SendRing::new(Arc::new(Mapping::new(RING)?), RingConfig::default())?);
@@ -271,7 +268,7 @@ fn median_us(mut times: Vec<Duration>) -> f64 {
     times.get(times.len() / 2).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
 }
 
-/// Anonymous memory of this process in huge pages, KiB.
+/// Returns the anonymous memory of this process in huge pages, in KiB.
 fn huge_pages_kib() -> anyhow::Result<u64> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").context("reading smaps_rollup")?;
     let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
@@ -286,22 +283,12 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     if small.len() < 2 {
         return Vec::new();
     }
+    let of_transfer =
+        "most of a transfer that registers its buffer is registering: up to this share (modelled)";
+    let of_any = "so decisive that the transfer matters little, whatever its size: the least share of any size (modelled)";
     vec![
-        Claim {
-            id: "K11",
-            text: "most of a transfer that registers its buffer is registering: up to this share (modelled)".into(),
-            published: decimals(0.98, 2),
-            measured: decimals(most, 3),
-            holds: most > 0.5,
-        },
-        Claim {
-            id: "K12",
-            text: "so decisive that the transfer matters little, whatever its size: the least share of any size (modelled)"
-                .into(),
-            published: Value::Null,
-            measured: decimals(least, 3),
-            holds: least > 0.5,
-        },
+        Claim::new("K11", of_transfer, decimals(0.98, 2), decimals(most, 3), most > 0.5),
+        Claim::new("K12", of_any, Value::Null, decimals(least, 3), least > 0.5),
     ]
 }
 
@@ -310,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_is_setup_beside_the_wire() {
+    fn the_model_compares_setup_with_the_wire() {
         // 42 us of the lab are 21,000 instructions, 7 us at the stated rate; 42,000 bytes take 1 + 6 us.
         let row = Row { size: 42_000, register: 36.0, deregister: 6.0, ..Row::default() };
         assert!((row.share() - 0.5).abs() < 1e-9, "{}", row.share());

@@ -1,8 +1,8 @@
-//! A call of 64 bytes over soft-RoCE beside the field's own ping-pong, and over TCP on the same pair of virtual links.
+//! A call of 64 bytes over soft-RoCE compared with the standard ping-pong tools, and with TCP on the same pair of virtual links.
 //!
-//! All take turns: a round of each, and again. A round is so many round trips, and counts by its mean; what is compared is
-//! the tenth percentile over the rounds, of ours and of the tools alike: emulation has no quiet time, but its faster rounds
-//! agree. `ibv_rc_pingpong` is run twice a round; how far its two series differ says what the comparison can tell.
+//! All contenders take turns in rounds. A round is a number of round trips, and counts by its mean. The comparison uses the tenth
+//! percentile over the rounds, for our calls and for the tools, because emulation has no quiet time, but its faster rounds agree.
+//! `ibv_rc_pingpong` runs twice per round; the difference of its two series shows the resolution of the comparison.
 
 use serde_json::Value;
 
@@ -10,52 +10,39 @@ use super::nodes::Two;
 use super::tools::Tool;
 use crate::clock;
 use crate::echo::{Home, Server, Wait, call_64};
-use crate::params::Params;
-use crate::placement::{CpuPair, Placement, alone, pin};
-use crate::progress::Progress;
+use crate::experiment::Run;
+use crate::params::{Choice as _, choices};
+use crate::placement::{CpuPair, alone, pin};
 use crate::report::{Claim, Fields, Report, decimals};
 use pronto::{Node, Peer, Rdma, WaitPolicy};
 
 /// Payload of a call, and length of a tool's message, bytes.
 const BYTES: usize = 64;
-/// Round trips of a round.
+/// Number of round trips in a round.
 const CALLS: u32 = 300;
-/// Calls before a round is timed: the server was stopped.
+/// Number of warm-up calls in a round, because the server was stopped.
 const WARM_UP: u32 = 20;
 const ROUNDS: usize = 30;
 const QUICK_ROUNDS: usize = 6;
-/// Two series of the same tool may differ by so much, as a part of the smaller; else nothing can be said beside it.
+/// Largest difference of two series of one tool, as a share of the smaller, with which the tool's row is meaningful.
 const SPREAD: f64 = 0.15;
 
-/// How the two sides wait.
+/// Waiting policies of both sides.
 const WAITS: [Wait; 2] = [Wait(WaitPolicy::Spin), Wait(WaitPolicy::Block)];
 
-/// Who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contender {
-    Verbs,
-    Tcp,
-    Pingpong,
-    /// The same tool again, as its own control.
-    PingpongAgain,
-    SendLat,
-}
-
-impl Contender {
-    const ALL: [Self; 5] = [Self::Verbs, Self::Pingpong, Self::Tcp, Self::PingpongAgain, Self::SendLat];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Verbs => super::VERBS,
-            Self::Tcp => "tcp",
-            Self::Pingpong => Tool::Pingpong.name(),
-            Self::PingpongAgain => "ibv_rc_pingpong, again",
-            Self::SendLat => Tool::SendLat.name(),
-        }
+choices! {
+    /// A contender.
+    enum Contender {
+        Verbs = "verbs",
+        Pingpong = "ibv_rc_pingpong",
+        Tcp = "tcp",
+        /// A second series of the tool, as its control.
+        PingpongAgain = "ibv_rc_pingpong, again",
+        SendLat = "ib_send_lat",
     }
 }
 
-/// The means of the rounds of one contender that waits one way, microseconds.
+/// Means of the rounds of one contender with one waiting policy, in microseconds.
 #[derive(Clone, Debug)]
 struct Series {
     wait: Wait,
@@ -64,12 +51,12 @@ struct Series {
 }
 
 impl Series {
-    /// The mean that `part` of the rounds do not exceed.
+    /// Returns the mean that `part` of the rounds do not exceed.
     fn quantile(&self, part: f64) -> f64 {
         quantile(self.means_us.clone(), part)
     }
 
-    /// A/A: what is compared, of the even rounds by that of the odd ones; not a number with less than two.
+    /// Returns the A/A: the compared percentile of the even rounds, divided by that of the odd ones; NaN with less than two.
     fn a_to_a(&self) -> f64 {
         let half = |first| quantile(self.means_us.iter().copied().skip(first).step_by(2).collect(), 0.1);
         half(0) / half(1)
@@ -88,18 +75,14 @@ fn quantile(mut sorted: Vec<f64>, part: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(f64::NAN)
 }
 
-/// Measures; runs in the lab only.
-///
-/// # Errors
-/// If a node, a call or a tool fails.
-pub(crate) fn run(params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-    let Some(cpus) = Placement::choose()?.pair() else { anyhow::bail!("two CPUs are needed") };
-    let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
-    let waits: Vec<_> = WAITS.into_iter().filter(|wait| params.keeps("wait", wait.name())).collect();
-    progress.begin((waits.len() * rounds) as u64);
+/// Measures the selected rows. Runs only in the lab.
+pub(crate) fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let rounds = if run.params.quick { QUICK_ROUNDS } else { ROUNDS };
+    let waits = run.params.kept("wait", WAITS, |wait| wait.name());
+    run.progress.begin((waits.len() * rounds) as u64);
     let nodes = Two::make()?;
-    // The thread that starts a child must outlive it; namespaces and CPUs are a thread's own.
-    let series = alone(cpus.caller, || measure(&nodes, cpus, &waits, rounds, progress))?;
+    // The thread that starts a child must outlive it, and namespaces and CPUs are properties of a thread.
+    let series = alone(run.cpus.caller, || measure(&nodes, &waits, rounds, run))?;
     Ok(report(&series, rounds))
 }
 
@@ -125,7 +108,7 @@ impl Ours {
         Ok(Self { contender, wait, server, _client: client, peer })
     }
 
-    /// The mean of a round, microseconds.
+    /// Measures a round. Returns its mean in microseconds.
     fn round(&self) -> anyhow::Result<f64> {
         for _ in 0..WARM_UP {
             call_64(&self.peer)?;
@@ -138,13 +121,8 @@ impl Ours {
     }
 }
 
-fn measure(
-    nodes: &Two,
-    cpus: CpuPair,
-    waits: &[Wait],
-    rounds: usize,
-    progress: &mut Progress,
-) -> anyhow::Result<Vec<Series>> {
+fn measure(nodes: &Two, waits: &[Wait], rounds: usize, run: &mut Run<'_>) -> anyhow::Result<Vec<Series>> {
+    let cpus = run.cpus;
     let mut stopped = Vec::new();
     for &wait in waits {
         for contender in [Contender::Verbs, Contender::Tcp] {
@@ -155,18 +133,21 @@ fn measure(
         stopped.iter().map(|ours| ours.server.child.stop().map(Some)).collect::<Result<_, _>>()?;
     let mut series: Vec<_> = waits
         .iter()
-        .flat_map(|&wait| Contender::ALL.map(|contender| Series { wait, contender, means_us: Vec::new() }))
+        .flat_map(|&wait| {
+            let series = move |&contender| Series { wait, contender, means_us: Vec::new() };
+            Contender::ALL.iter().map(series)
+        })
         .collect();
     for round in 0..rounds {
         for &wait in waits {
-            progress.step(&format!("round {} of {rounds}, {}", round + 1, wait.name()));
+            run.progress.step(&format!("round {} of {rounds}, {}", round + 1, wait.name()));
             let first = round % Contender::ALL.len();
             for contender in
                 (0..Contender::ALL.len()).map(|step| Contender::ALL[(first + step) % Contender::ALL.len()])
             {
                 let ours = stopped.iter().position(|ours| ours.contender == contender && ours.wait == wait);
                 let mean = if let Some(index) = ours {
-                    // It goes on, is measured, and stops again.
+                    // The server continues, is measured, and stops again.
                     drop(guards[index].take());
                     let mean = stopped[index].round()?;
                     guards[index] = Some(stopped[index].server.child.stop()?);
@@ -184,39 +165,39 @@ fn measure(
 }
 
 fn report(series: &[Series], rounds: usize) -> Report {
-    let mut report = Report::default();
-    report.params = Fields::default()
-        .with("bytes", BYTES)
-        .with("rounds", rounds)
-        .with("calls", CALLS)
-        .with("statistic", "p10 over rounds of the mean of a round")
-        .with("server", "process of its own, pinned, in the other node; stopped while others are measured")
-        .with("handler", "inline, gives the payload back");
-    for one in series {
-        let p10 = one.quantile(0.1);
-        let ratio = beside(series, one.wait, Contender::Pingpong)
-            .map_or(Value::Null, |floor| decimals(p10 / floor, 3));
-        report.rows.push(
-            Fields::default()
-                .with("provider", one.contender.name())
-                .with("wait", one.wait.name())
-                .with("size", BYTES)
-                .with("p10_us", decimals(p10, 1))
-                .with("aa", decimals(one.a_to_a(), 2))
-                .with("p50_us", decimals(one.quantile(0.5), 1))
-                .with("p90_us", decimals(one.quantile(0.9), 1))
-                .with("ratio", ratio),
-        );
-    }
-    report.claims = WAITS.iter().flat_map(|&wait| claims(series, wait)).collect();
+    let row = |one: &Series| {
+        let own = one.quantile(0.1);
+        let ratio = p10(series, one.wait, Contender::Pingpong).map(|floor| decimals(own / floor, 3));
+        Fields::default()
+            .with("provider", one.contender.name())
+            .with("wait", one.wait.name())
+            .with("size", BYTES)
+            .with("p10_us", decimals(own, 1))
+            .with("aa", decimals(one.a_to_a(), 2))
+            .with("p50_us", decimals(one.quantile(0.5), 1))
+            .with("p90_us", decimals(one.quantile(0.9), 1))
+            .with("ratio", ratio)
+    };
+    let mut report = Report {
+        params: Fields::default()
+            .with("bytes", BYTES)
+            .with("rounds", rounds)
+            .with("calls", CALLS)
+            .with("statistic", "p10 over rounds of the mean of a round")
+            .with("server", "separate process, pinned, in the other node; stopped while others are measured")
+            .with("handler", "inline, returns the payload"),
+        rows: series.iter().map(row).collect(),
+        claims: WAITS.iter().flat_map(|&wait| claims(series, wait)).collect(),
+        ..Report::default()
+    };
     report.note(
-        "everything is emulated: the device, its network and the processors. Times mean little, ratios of one run more; \
-         `ratio` is to ibv_rc_pingpong with the same way of waiting",
+        "everything is emulated: the device, its network and the CPUs. Times mean little, ratios of one run more; \
+         `ratio` is relative to ibv_rc_pingpong with the same waiting policy",
     );
     for wait in WAITS {
         if let Some(spread) = spread(series, wait).filter(|&spread| spread > SPREAD) {
             report.note(format!(
-                "{}: two series of ibv_rc_pingpong differ by {:.0} %, more than {:.0} %: its row tells nothing in this run",
+                "{}: two series of ibv_rc_pingpong differ by {:.0} %, more than {:.0} %: its row is meaningless in this run",
                 wait.name(),
                 spread * 100.0,
                 SPREAD * 100.0,
@@ -226,19 +207,20 @@ fn report(series: &[Series], rounds: usize) -> Report {
     report
 }
 
-fn beside(series: &[Series], wait: Wait, contender: Contender) -> Option<f64> {
+/// Returns the compared percentile of a contender.
+fn p10(series: &[Series], wait: Wait, contender: Contender) -> Option<f64> {
     series.iter().find(|one| one.wait == wait && one.contender == contender).map(|one| one.quantile(0.1))
 }
 
-/// How far two series of the same tool differ, as a part of the smaller.
+/// Returns the difference of the two series of the tool, as a share of the smaller.
 fn spread(series: &[Series], wait: Wait) -> Option<f64> {
-    let one = beside(series, wait, Contender::Pingpong)?;
-    let other = beside(series, wait, Contender::PingpongAgain)?;
+    let one = p10(series, wait, Contender::Pingpong)?;
+    let other = p10(series, wait, Contender::PingpongAgain)?;
     Some((one - other).abs() / one.min(other))
 }
 
 fn claims(series: &[Series], wait: Wait) -> Vec<Claim> {
-    let value = |contender| beside(series, wait, contender);
+    let value = |contender| p10(series, wait, contender);
     let (Some(ours), Some(tool), Some(tcp)) =
         (value(Contender::Verbs), value(Contender::Pingpong), value(Contender::Tcp))
     else {
@@ -249,23 +231,12 @@ fn claims(series: &[Series], wait: Wait) -> Vec<Claim> {
     } else {
         ("RV2", 1.2, "both sleeping until an event")
     };
-    let mut claims = vec![Claim {
-        id,
-        text: format!("verbs, {how}, {BYTES} B: at most so many times ibv_rc_pingpong"),
-        published: decimals(bound, 2),
-        measured: decimals(ours / tool, 3),
-        holds: ours / tool <= bound,
-    }];
+    let text = format!("verbs, {how}, {BYTES} B: as a multiple of ibv_rc_pingpong, at most");
+    let mut claims = vec![Claim::at_most(id, text, bound, ours / tool, 3)];
     if wait.0 == WaitPolicy::Spin {
-        claims.push(Claim {
-            id: "K3",
-            text: "the same call by IP over the same emulated link takes so many times as long as by verbs; emulated, \
-                   so only the order counts"
-                .into(),
-            published: Value::Null,
-            measured: decimals(tcp / ours, 2),
-            holds: tcp > ours,
-        });
+        let text = "the same call by IP over the same emulated link, as a multiple of that by verbs; emulated, \
+                    so only the order counts";
+        claims.push(Claim::new("K3", text, Value::Null, decimals(tcp / ours, 2), tcp > ours));
     }
     claims
 }
@@ -287,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_differs_from_itself_is_named_and_a_bound_is_a_bound() {
+    fn a_tool_that_differs_from_itself_is_noted() {
         let all = [
             series(Contender::Verbs, 108.0),
             series(Contender::Pingpong, 98.0),

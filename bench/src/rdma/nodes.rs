@@ -1,4 +1,4 @@
-//! The lab's nodes: network namespaces with a soft-RoCE device each, made by the lab's own command.
+//! The lab's nodes: network namespaces with a soft-RoCE device each, created by the lab's command.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) struct LabNode {
     pub(crate) gid: String,
 }
 
-/// Two nodes that reach each other; gone when dropped.
+/// Two connected nodes; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Two(pub(crate) [LabNode; 2]);
 
@@ -28,15 +28,12 @@ pub(crate) struct Two(pub(crate) [LabNode; 2]);
 const MAKE: &str = "lab-nodes";
 
 impl Two {
-    /// Makes them.
-    ///
-    /// # Errors
-    /// If this is not the lab, or there are nodes already.
+    /// Creates the nodes.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let made = Command::new(MAKE).arg("2").stderr(Stdio::inherit()).output();
         let made = made.with_context(|| format!("starting {MAKE}"))?;
         anyhow::ensure!(made.status.success(), "{MAKE} failed");
-        let text = String::from_utf8(made.stdout).context("the nodes are no text")?;
+        let text = String::from_utf8(made.stdout).context("the output of the lab's command is not UTF-8")?;
         let nodes: Option<Vec<_>> = text.lines().map(parse).collect();
         let nodes = nodes.and_then(|nodes| <[_; 2]>::try_from(nodes).ok());
         nodes.map(Self).with_context(|| format!("{MAKE} did not name two nodes: {text}"))
@@ -45,16 +42,13 @@ impl Two {
 
 impl Drop for Two {
     fn drop(&mut self) {
-        // What stays, goes with the machine.
+        // Remains disappear with the machine.
         let _ = Command::new(MAKE).arg("0").status();
     }
 }
 
 impl LabNode {
-    /// Moves the calling thread into its network namespace; threads and children that it starts from then on are there too.
-    ///
-    /// # Errors
-    /// If the namespace is gone.
+    /// Moves the calling thread into the node's network namespace, and with it the threads and children that it starts later.
     pub(crate) fn enter(&self) -> anyhow::Result<()> {
         let path = Path::new("/run/netns").join(&self.space);
         let space = File::open(&path).with_context(|| format!("opening {}", path.display()))?;

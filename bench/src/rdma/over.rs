@@ -1,6 +1,6 @@
-//! What an experiment's traffic goes over: the transports of this host, or RDMA between two nodes of the lab.
+//! Transports of an experiment's traffic: those of this host, or RDMA between two nodes of the lab.
 //!
-//! The two are never in one run: the lab is another machine. `--provider verbs` has the experiment run there.
+//! A run uses one or the other, because the lab is another machine. With `--provider verbs`, the experiment runs there.
 
 use pronto::Rdma;
 use pronto_core::session::Doorbells;
@@ -13,15 +13,15 @@ use crate::params::Params;
 use crate::placement::Cpu;
 use crate::traffic::receiver::Receiver;
 
-/// The column by which it is chosen, of experiments that have both.
+/// Values of the column, in experiments that have both.
 pub(crate) const PROVIDERS: [&str; 3] = ["shm", "tcp", VERBS];
-/// What it means, for `--help`.
+/// Help of the column.
 pub(crate) const PROVIDER_HELP: &str = "Only these transports; verbs alone, which is measured in the lab";
 
-/// Boot, nodes, and an experiment of a minute.
+/// Limit in seconds for boot, nodes, and an experiment of a minute.
 const LAB_LIMIT: u32 = 900;
 
-/// One of them.
+/// A transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Over<'a> {
     /// A transport of this host.
@@ -30,42 +30,36 @@ pub(crate) enum Over<'a> {
     Nodes(&'a Two),
 }
 
-/// Whether verbs was asked for by name; without a choice, what this host has is measured.
+/// Returns whether the user selected verbs. Without a choice, the transports of this host are measured.
 pub(crate) fn is_asked(params: &Params) -> bool {
     params.chosen().any(|(column, values)| column == "provider" && values.iter().any(|value| value == VERBS))
 }
 
-/// The machine for these rows; none for this host.
-///
-/// # Errors
-/// If rows of both are asked for.
+/// Returns the machine for the selected rows; `None` for this host.
 pub(crate) fn lab(params: &Params) -> anyhow::Result<Option<Lab>> {
     if !is_asked(params) {
         return Ok(None);
     }
     anyhow::ensure!(
         Provider::ALL.iter().all(|provider| !params.keeps("provider", provider.name())),
-        "verbs is measured on another machine than shm and tcp: ask for it alone"
+        "verbs is measured on another machine than shm and tcp: select it alone"
     );
     Ok(Some(Lab { cpus: 2, virtual_time: false, verbs: true, module: None, limit: LAB_LIMIT }))
 }
 
-/// The lab's nodes, if verbs was asked for.
-///
-/// # Errors
-/// If this is not the lab.
+/// Returns the lab's nodes, if verbs was selected.
 pub(crate) fn nodes(params: &Params) -> anyhow::Result<Option<Two>> {
     is_asked(params).then(Two::make).transpose()
 }
 
-/// Everything that `params` keeps.
+/// Returns the selected transports.
 pub(crate) fn all<'a>(params: &Params, nodes: Option<&'a Two>) -> Vec<Over<'a>> {
     let here = Provider::ALL.into_iter().filter(|provider| params.keeps("provider", provider.name()));
     here.map(Over::Here).chain(nodes.map(Over::Nodes)).collect()
 }
 
 impl Over<'_> {
-    /// The value of the column.
+    /// Returns the value of the column.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Here(provider) => provider.name(),
@@ -73,10 +67,7 @@ impl Over<'_> {
         }
     }
 
-    /// Starts a receiver. Whoever meets it from the calling thread, or from one that this starts later, is in the other node.
-    ///
-    /// # Errors
-    /// If it does not start.
+    /// Starts a receiver. The calling thread, and threads that it starts later, are then in the other node.
     pub(crate) fn spawn(self, wait: Wait, cpu: Cpu, doorbells: Doorbells) -> anyhow::Result<Receiver> {
         match self {
             Self::Here(provider) => Receiver::spawn_with(provider, wait, cpu, doorbells),
@@ -102,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_is_asked_for_by_name_and_alone() {
+    fn verbs_is_selected_by_name_and_alone() {
         let names = |params: &Params| all(params, None).into_iter().map(Over::name).collect::<Vec<_>>();
         assert_eq!(names(&Params::new()), ["shm", "tcp"]);
         assert!(lab(&Params::new()).is_ok_and(|lab| lab.is_none()));

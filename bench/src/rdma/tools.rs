@@ -1,5 +1,5 @@
-//! The tools that people measure RDMA with, run between two nodes: `ibv_rc_pingpong` (libibverbs) and `ib_send_lat`
-//! (perftest). They are programs of their own and print what they saw.
+//! The standard tools for measuring RDMA, run between two nodes: `ibv_rc_pingpong` (libibverbs) and `ib_send_lat`
+//! (perftest). They are separate programs that print their results.
 
 use core::time::Duration;
 use std::fs;
@@ -10,29 +10,23 @@ use anyhow::Context as _;
 
 use super::nodes::{LabNode, Two};
 use crate::clock;
+use crate::params::{Choice as _, choices};
 use crate::placement::{CpuPair, pin};
 
-/// A tool that sends messages of one size there and back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tool {
-    /// `ibv_rc_pingpong`; prints the time of a round trip.
-    Pingpong,
-    /// `ib_send_lat`; prints half of one.
-    SendLat,
+choices! {
+    /// A tool that sends messages of one size in both directions.
+    pub(crate) enum Tool {
+        /// `ibv_rc_pingpong`; prints the time of a round trip.
+        Pingpong = "ibv_rc_pingpong",
+        /// `ib_send_lat`; prints half of one.
+        SendLat = "ib_send_lat",
+    }
 }
 
-/// How long a tool may take to listen, and to run.
+/// Limit of a tool's start and of its run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Tool {
-    /// The program, as a value of a column.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Pingpong => "ibv_rc_pingpong",
-            Self::SendLat => "ib_send_lat",
-        }
-    }
-
     const fn port(self) -> u16 {
         match self {
             Self::Pingpong => 18_515,
@@ -41,14 +35,14 @@ impl Tool {
     }
 
     fn command(self, node: &LabNode, bytes: usize, rounds: u32, events: bool) -> Command {
-        // Whatever becomes of this process, it ends.
+        // The tool ends even if this process does not end it.
         let mut command = Command::new("timeout");
         command.arg(PATIENCE.as_secs().to_string()).arg(self.name());
         command.args(["-d", &node.device, "-s", &bytes.to_string(), "-n", &rounds.to_string()]);
         command.args(["-p", &self.port().to_string()]);
         match self {
             Self::Pingpong => command.args(["-g", &node.gid]),
-            // -F: the processor's clock, which it cannot find out here, is not asked for.
+            // -F: do not read the CPU's clock rate, which is unknown here.
             Self::SendLat => command.args(["-x", &node.gid, "-F"]),
         };
         if events {
@@ -58,11 +52,8 @@ impl Tool {
         command
     }
 
-    /// The mean of a round trip over `rounds` of them, microseconds. The first node serves on the server's CPU, the second
-    /// calls on the caller's; the calling thread is left in the second's namespace and on the caller's CPU.
-    ///
-    /// # Errors
-    /// If the tool fails or prints something else.
+    /// Returns the mean of `rounds` round trips in microseconds. The first node serves on the server's CPU, the second calls on
+    /// the caller's. The calling thread remains in the second node's namespace and on the caller's CPU.
     pub(crate) fn round_trip_us(
         self,
         nodes: &Two,
@@ -91,11 +82,11 @@ impl Tool {
         self.parse(&text).with_context(|| format!("{} printed something else: {text}", self.name()))
     }
 
-    /// Its port is open once its process has a listening socket of that number.
+    /// Waits until the tool's process has a listening socket at its port.
     fn wait_until_it_listens(self, serving: &mut Ended) -> anyhow::Result<()> {
         let until = clock::now() + PATIENCE;
         let port = format!(":{:04X} ", self.port());
-        // The namespace is that of any process in it.
+        // The tool's process is in the namespace of its sockets.
         let listening = |file: &str| {
             let text = fs::read_to_string(format!("/proc/{}/net/{file}", serving.0.id())).unwrap_or_default();
             text.lines().any(|line| line.contains(&port) && line.split_whitespace().nth(3) == Some(LISTEN))
@@ -130,13 +121,13 @@ impl Tool {
 /// The kernel's number for a socket that listens, in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// A tool that is ended when dropped.
+/// A tool that is killed when dropped.
 #[derive(Debug)]
 struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // Either fails only if it has ended and was waited for.
+        // Both fail only if the tool has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -147,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_tools_print_is_understood() {
+    fn the_output_of_the_tools_is_parsed() {
         let text =
             "8192 bytes in 0.06 seconds = 1.1 Mbit/sec\n300 iters in 0.06 seconds = 201.48 usec/iter\n";
         assert_eq!(Tool::Pingpong.parse(text), Some(201.48));

@@ -1,4 +1,4 @@
-//! A message sent while its receiver computes (PIOMan paper, table 1): the receiving child, one repetition, and what it tells.
+//! A message sent while its receiver computes (PIOMan paper, table 1): the receiving child, one repetition, and its results.
 
 pub(crate) mod mpi;
 pub(crate) mod parked;
@@ -6,84 +6,92 @@ pub(crate) mod receiver;
 pub(crate) mod stream;
 pub(crate) mod work;
 
+use pronto::Region;
+
 use crate::sample::{a_to_a, median};
 
-/// One repetition, as both sides saw it.
+/// Writes to all of a region, so that later accesses do not pay for fresh memory.
+pub(crate) fn touch(region: &Region) -> anyhow::Result<()> {
+    let part = vec![1; 1 << 20];
+    Ok((0..region.len()).step_by(part.len()).try_for_each(|at| region.write(at, &part))?)
+}
+
+/// One repetition, with measurements of both sides.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repetition {
-    /// What the send took, microseconds.
+    /// Duration of the send in microseconds.
     pub(crate) send_us: f64,
-    /// What the receiver waited after it had computed, microseconds.
+    /// Wait of the receiver after its computation, in microseconds.
     pub(crate) wait_us: f64,
-    /// What it computed for, microseconds.
+    /// Duration of the computation in microseconds.
     pub(crate) compute_us: f64,
-    /// Whether the last byte lay in its buffer when it had computed.
+    /// Whether the last byte had arrived at the end of the computation.
     pub(crate) before_end: bool,
 }
 
 /// All repetitions of one row.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repetitions {
-    /// With nothing to compute.
+    /// Repetitions without a computation.
     pub(crate) alone: Vec<Repetition>,
-    /// The same, with the receiver waiting for it; none where that is what alone means.
+    /// Repetitions without a computation in which the receiver waits; empty if the receiver also waits in `alone`.
     pub(crate) waited: Vec<Repetition>,
-    /// Beside the computation.
-    pub(crate) beside: Vec<Repetition>,
-    /// What the computation takes by itself, microseconds.
+    /// Repetitions during the computation.
+    pub(crate) computing: Vec<Repetition>,
+    /// Durations of the computation alone, in microseconds.
     pub(crate) compute_alone_us: Vec<f64>,
-    /// The most bytes that lay in sockets at one look, in repetitions of their own; none where nobody looked.
+    /// Largest sampled number of bytes in sockets, in separate repetitions; `None` without samples.
     pub(crate) parked: Option<u64>,
 }
 
-/// What a row says.
+/// Results of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Median of the send with nothing to compute.
+    /// Median of the send without a computation.
     pub(crate) alone_us: f64,
-    /// Median of the send while the receiver waits for it; not a number if that was not measured.
+    /// Median of the send while the receiver waits for it; NaN if it was not measured.
     pub(crate) waited_us: f64,
     /// Median of the send while the receiver computes.
     pub(crate) send_us: f64,
-    /// A/A of the sends while the receiver computes, each a round; not a number with less than two.
+    /// A/A of the sends while the receiver computes, each as a round; NaN with less than two.
     pub(crate) send_aa: f64,
     /// The longest of those.
     pub(crate) longest_us: f64,
-    /// Median of what the receiver waits after it has computed.
+    /// Median wait of the receiver after its computation.
     pub(crate) wait_us: f64,
-    /// Median of the computation, over the median of the same alone.
+    /// Median of the computation, divided by that of the computation alone.
     pub(crate) stretch: f64,
-    /// Repetitions in which the last byte was there before the computation's end, as a share.
+    /// Share of repetitions in which the last byte arrived before the end of the computation.
     pub(crate) before_end: f64,
-    /// The most bytes that lay in sockets; none where nobody looked.
+    /// Largest sampled number of bytes in sockets; `None` without samples.
     pub(crate) parked: Option<u64>,
 }
 
 impl Repetitions {
-    /// None without any.
+    /// Returns the results; `None` without repetitions.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        if self.alone.is_empty() || self.beside.is_empty() {
+        if self.alone.is_empty() || self.computing.is_empty() {
             return None;
         }
         let of = |list: &[Repetition], what: fn(&Repetition) -> f64| median(list.iter().map(what).collect());
         let alone_us = of(&self.alone, |one| one.send_us);
-        let before = self.beside.iter().filter(|one| one.before_end).count();
+        let before = self.computing.iter().filter(|one| one.before_end).count();
         Some(Outcome {
             alone_us,
             waited_us: of(&self.waited, |one| one.send_us),
-            send_us: of(&self.beside, |one| one.send_us),
-            send_aa: a_to_a(&self.beside.iter().map(|one| one.send_us).collect::<Vec<_>>()),
-            longest_us: self.beside.iter().map(|one| one.send_us).fold(0.0, f64::max),
-            wait_us: of(&self.beside, |one| one.wait_us),
-            stretch: of(&self.beside, |one| one.compute_us) / median(self.compute_alone_us.clone()),
-            before_end: before as f64 / self.beside.len() as f64,
+            send_us: of(&self.computing, |one| one.send_us),
+            send_aa: a_to_a(&self.computing.iter().map(|one| one.send_us).collect::<Vec<_>>()),
+            longest_us: self.computing.iter().map(|one| one.send_us).fold(0.0, f64::max),
+            wait_us: of(&self.computing, |one| one.wait_us),
+            stretch: of(&self.computing, |one| one.compute_us) / median(self.compute_alone_us.clone()),
+            before_end: before as f64 / self.computing.len() as f64,
             parked: self.parked,
         })
     }
 }
 
 impl Outcome {
-    /// The part of the transfer that the receiver did not wait for.
+    /// Returns the share of the transfer that the receiver did not wait for.
     pub(crate) fn overlap(&self) -> f64 {
         (1.0 - self.wait_us / self.alone_us).max(0.0)
     }
@@ -100,7 +108,7 @@ mod tests {
         let all = Repetitions {
             alone: vec![one(10.0, 10.0, false), one(12.0, 10.0, false), one(90.0, 10.0, false)],
             waited: vec![],
-            beside: vec![one(11.0, 0.6, true), one(13.0, 0.5, true), one(40.0, 30.0, false)],
+            computing: vec![one(11.0, 0.6, true), one(13.0, 0.5, true), one(40.0, 30.0, false)],
             compute_alone_us: vec![100.0, 100.0, 300.0],
             parked: Some(7),
         };

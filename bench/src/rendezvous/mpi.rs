@@ -1,4 +1,4 @@
-//! The same over an MPI of this machine: `bench/peers/c/overlap.c`.
+//! The overlap of a send and its receiver's computation over an MPI of this machine: `bench/peers/c/overlap.c`.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,42 +8,31 @@ use anyhow::{Context as _, bail};
 
 use super::{Repetition, Repetitions};
 use crate::echo::Provider;
+use crate::params::choices;
 use crate::peers::build::{Program, on_path};
 use crate::placement::CpuPair;
 
-/// An MPI, as Debian packages it, at its defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mpi {
-    /// Open MPI.
-    Open,
-    /// MPICH.
-    Mpich,
+choices! {
+    /// An MPI, as packaged by Debian, at its defaults.
+    pub(crate) enum Mpi {
+        /// Open MPI.
+        Open = "openmpi",
+        /// MPICH.
+        Mpich = "mpich",
+    }
 }
 
-/// What a run of it gave.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// Its own words.
+    /// Version, as the MPI reports it.
     pub(crate) version: String,
-    /// By size, bytes.
+    /// Repetitions by size in bytes.
     pub(crate) sizes: BTreeMap<u64, Repetitions>,
 }
 
 impl Mpi {
-    pub(crate) const ALL: [Self; 2] = [Self::Open, Self::Mpich];
-
-    /// The value of the column.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "openmpi",
-            Self::Mpich => "mpich",
-        }
-    }
-
-    /// Repeats all sizes.
-    ///
-    /// # Errors
-    /// If a tool is missing, which the error names with the command that installs it; or if it fails.
+    /// Repeats all sizes. If a tool is missing, the error names the command that installs it.
     pub(crate) fn run(
         self,
         provider: Provider,
@@ -65,7 +54,7 @@ impl Mpi {
             (Self::Open, Provider::Shm) => &OPEN,
             (Self::Open, Provider::Tcp) => &[OPEN.as_slice(), &["--mca", "btl", "self,tcp"]].concat(),
             (Self::Mpich, Provider::Shm) => &["-np", "2"],
-            // Without its own shared memory, and without that of the UCX below it.
+            // Without shared memory, neither its own nor that of the underlying UCX.
             (Self::Mpich, Provider::Tcp) => {
                 &["-np", "2", "-genv", "MPIR_CVAR_NOLOCAL", "1", "-genv", "UCX_TLS", "tcp,self"]
             }
@@ -80,8 +69,8 @@ impl Mpi {
             .output()
             .with_context(|| format!("starting {runner}"))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{runner}: {}", said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("{runner}: {}", stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed"));
         }
         parse(&String::from_utf8_lossy(&output.stdout))
     }
@@ -98,17 +87,21 @@ fn parse(text: &str) -> anyhow::Result<Run> {
             continue;
         }
         let words: Vec<_> = line.split(' ').collect();
-        let [size, how, send, wait, compute, before, alone] = words[..] else { bail!("MPI said {line}") };
-        let number = |word: &str| word.parse::<f64>().with_context(|| format!("MPI said {line}"));
+        let [size, how, send, wait, compute, before, alone] = words[..] else {
+            bail!("malformed line of the MPI program: {line}")
+        };
+        let number = |word: &str| {
+            word.parse::<f64>().with_context(|| format!("malformed line of the MPI program: {line}"))
+        };
         let repetition = Repetition {
             send_us: number(send)?,
             wait_us: number(wait)?,
             compute_us: number(compute)?,
             before_end: before == "1",
         };
-        let all = run.sizes.entry(size.parse().context("a size")?).or_default();
+        let all = run.sizes.entry(size.parse().context("invalid size")?).or_default();
         if how == "beside" {
-            all.beside.push(repetition);
+            all.computing.push(repetition);
         } else {
             all.alone.push(repetition);
             all.compute_alone_us.push(number(alone)?);
@@ -122,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_program_prints_is_read() {
+    fn the_output_of_the_program_is_parsed() {
         let text = "version Open MPI v4.1.4\n1024 alone 2.5 0.5 0.0 0 50000.5\n1024 beside 50000.0 900.5 50001.0 1 0.0\n";
         let run = parse(text).unwrap();
         assert_eq!(run.version, "Open MPI v4.1.4");
         let all = &run.sizes[&1024];
-        assert_eq!((all.alone.len(), all.beside.len(), all.compute_alone_us[0]), (1, 1, 50_000.5));
-        assert!(all.beside[0].before_end && !all.alone[0].before_end);
+        assert_eq!((all.alone.len(), all.computing.len(), all.compute_alone_us[0]), (1, 1, 50_000.5));
+        assert!(all.computing[0].before_end && !all.alone[0].before_end);
         assert!(parse("1024 beside").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What lies in the kernel of a message that is on its way over TCP: read from its sockets while it travels.
+//! Bytes in the kernel of a message in flight over TCP, sampled from its sockets.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
@@ -9,26 +9,23 @@ use pronto_sync::atomic::{AtomicBool, Ordering};
 
 use crate::placement::{Cpu, pin};
 
-/// What was seen while something ran.
+/// Samples made while something ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// The most bytes at one look, of both directions and both ends.
+    /// Largest number of bytes in a sample, of both directions and both ends.
     pub(crate) most: u64,
-    /// Looks.
-    pub(crate) looks: u64,
+    /// Number of samples.
+    pub(crate) samples: u64,
 }
 
-/// Looks at all sockets with this port at one end, from `cpu`, for as long as `run` takes.
-///
-/// # Errors
-/// If the kernel does not tell, and what `run` gives back.
+/// Samples all sockets with this port at one end, from `cpu`, while `run` runs.
 pub(crate) fn watch<T>(
     port: u16,
     cpu: Cpu,
     run: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, Seen)> {
     let stop = AtomicBool::new(false);
-    let (looks, looked) = mpsc::channel();
+    let (first, sampled) = mpsc::channel();
     std::thread::scope(|scope| {
         let stop = &stop;
         let watcher = scope.spawn(move || {
@@ -41,16 +38,16 @@ pub(crate) fn watch<T>(
                     .rewind()
                     .and_then(|()| sockets.read_to_string(&mut text))
                     .context("reading sockets")?;
-                seen = Seen { most: seen.most.max(queued(&text, port)), looks: seen.looks + 1 };
-                if seen.looks == 1 {
-                    // Nobody waits for it any more only if this was to end before.
-                    let _told = looks.send(());
+                seen = Seen { most: seen.most.max(queued(&text, port)), samples: seen.samples + 1 };
+                if seen.samples == 1 {
+                    // Fails only if the caller has stopped waiting.
+                    let _ = first.send(());
                 }
             }
             anyhow::Ok(seen)
         });
-        // A watcher that has failed says so at the end.
-        let _looks = looked.recv();
+        // A failed watcher reports its error at the end.
+        let _ = sampled.recv();
         let result = run();
         stop.store(true, Ordering::Release);
         let seen = watcher.join().expect("it does not panic")?;
@@ -58,8 +55,8 @@ pub(crate) fn watch<T>(
     })
 }
 
-/// Bytes in the queues of the sockets with this port: sent and not acknowledged, arrived and not taken. What has arrived and is
-/// not acknowledged yet counts twice, so this is rather too much than too little.
+/// Returns the bytes in the queues of the sockets with this port: sent and not acknowledged, arrived and not read. Bytes that have
+/// arrived and are not acknowledged count twice, so the sum is an upper bound.
 fn queued(text: &str, port: u16) -> u64 {
     let port = format!("{port:04X}");
     let of_line = |line: &str| {
@@ -69,15 +66,15 @@ fn queued(text: &str, port: u16) -> u64 {
         if state == LISTENS || !(ends(local) || ends(remote)) {
             return None;
         }
-        let (unsent, untaken) = queues.split_once(':')?;
-        Some(u64::from_str_radix(unsent, 16).ok()? + u64::from_str_radix(untaken, 16).ok()?)
+        let (unsent, unread) = queues.split_once(':')?;
+        Some(u64::from_str_radix(unsent, 16).ok()? + u64::from_str_radix(unread, 16).ok()?)
     };
     text.lines().filter_map(of_line).sum()
 }
 
-/// All sockets of IPv4 in this network namespace: proc_pid_net(5).
+/// List of all IPv4 sockets in this network namespace: proc_pid_net(5).
 const SOCKETS: &str = "/proc/self/net/tcp";
-/// The state of a socket that listens; its queue counts connections.
+/// State of a listening socket, whose queue counts connections.
 const LISTENS: &str = "0A";
 
 #[cfg(test)]
@@ -100,21 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_takes_are_seen() {
+    fn unread_bytes_are_sampled() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut sender = TcpStream::connect(address).unwrap();
         let (_receiver, _) = listener.accept().unwrap();
         sender.write_all(&[7; 5_000]).unwrap();
         let cpu = Placement::choose().unwrap().caller();
-        let mut looked = false;
+        let mut ran = false;
         let ((), seen) = watch(address.port(), cpu, || {
-            // The first look may come late.
+            // The first sample may be late.
             crate::clock::pause(core::time::Duration::from_millis(50));
-            looked = true;
+            ran = true;
             Ok(())
         })
         .unwrap();
-        assert!(looked && seen.looks > 0 && seen.most >= 5_000, "{seen:?}");
+        assert!(ran && seen.samples > 0 && seen.most >= 5_000, "{seen:?}");
     }
 }

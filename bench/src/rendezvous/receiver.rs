@@ -7,27 +7,31 @@ use core::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command};
 use pronto::progress::Engine;
 use pronto::{Nanos, Node, Peer, Region, WaitPolicy};
 
 use super::work::{compute, steps_for};
-use super::{Repetition, Repetitions, parked};
-use crate::child::{self, Child};
+use super::{Repetition, Repetitions, parked, touch};
+use crate::child::{self, Child, START};
 use crate::clock;
 use crate::echo::Provider;
+use crate::params::{Choice as _, choices};
 use crate::placement::{Cpu, CpuPair, pin};
+use crate::side::{Arguments, Side, settle};
 
-/// The hidden command of a receiving child.
-pub(crate) const SERVE: &str = "serve-rendezvous";
+/// The receiving child.
+pub(crate) const SIDE: Side = Side {
+    name: "serve-rendezvous",
+    arguments: &["provider", "engine", "computes", "serves", "millis"],
+    more: None,
+    run: serve,
+};
 
 const RECEIVER: u16 = 1;
 const SENDER: u16 = 2;
 const TAG: u64 = 3;
-/// Longer than a start on the busiest machine takes.
-const START: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(30);
-/// Thresholds are measured within some milliseconds of an idle processor.
+/// Thresholds are measured within some milliseconds of an idle CPU.
 const MEASURED: Duration = Duration::from_secs(5);
 /// Longest message, bytes.
 pub(crate) const LONGEST: u64 = 16 << 20;
@@ -40,41 +44,29 @@ pub(crate) struct Pair {
     memory: Region,
     node: Node,
     provider: Provider,
-    /// Where the receiver listens, over TCP.
+    /// Port of the receiver, over TCP.
     port: Option<u16>,
-    /// Where looks at sockets are made from: its processor has nothing to do in a transfer alone.
-    looks: Cpu,
+    /// CPU from which sockets are sampled: it is idle in a transfer alone.
+    sampler: Cpu,
     round: u64,
-    /// What the receiver's application does in a transfer alone: it sleeps if its engine moves messages, and waits if it has to.
+    /// Action of the receiver's application in a transfer alone: it sleeps if its engine moves messages, and otherwise waits.
     alone: Meanwhile,
 }
 
-/// What the receiver's application does after it has posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meanwhile {
-    /// It computes, and then waits.
-    Computes,
-    /// It sleeps until the send is over, and calls nothing.
-    Sleeps,
-    /// It waits for the message, and so moves it itself.
-    Waits,
-}
-
-impl Meanwhile {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Computes => "computes",
-            Self::Sleeps => "sleeps",
-            Self::Waits => "waits",
-        }
+choices! {
+    /// Action of the receiver's application after it has posted.
+    pub(crate) enum Meanwhile {
+        /// It computes, and then waits.
+        Computes = "computes",
+        /// It sleeps until the send is over, and makes no call.
+        Sleeps = "sleeps",
+        /// It waits for the message, and so moves it itself.
+        Waits = "waits",
     }
 }
 
 impl Pair {
     /// Starts both. The calling thread is the sender, and should be pinned to the server's CPU.
-    ///
-    /// # Errors
-    /// If either does not start.
     pub(crate) fn start(
         provider: Provider,
         engine: Engine,
@@ -83,18 +75,16 @@ impl Pair {
     ) -> anyhow::Result<Self> {
         let [computes, serves] = [cpus.caller, cpus.server].map(|cpu| cpu.0.to_string());
         let millis = computing.as_millis().to_string();
-        let args = [SERVE, provider.name(), name(engine), &computes, &serves, &millis];
-        let mut child = Child::spawn(args)?;
+        let mut child = Child::spawn(&SIDE, [provider.name(), name(engine), &computes, &serves, &millis])?;
         let address = child.hear()?;
         let node = Node::builder(SENDER).tcp_socket_buffer(SOCKET_BUFFER).peer(RECEIVER, &address);
         let node = node.start().context("starting the sender")?;
-        // It is measured once, and holds for every row.
+        // One measurement holds for every row.
         pronto_node::measure_thresholds();
         let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?;
         let memory = node.region(usize::try_from(LONGEST).context("a 32-bit machine")?)?;
-        // Touched once, so that no repetition pays for fresh memory.
-        let touch = vec![1; 1 << 20];
-        (0..memory.len()).step_by(touch.len()).try_for_each(|at| memory.write(at, &touch))?;
+        // Touch the memory once, so that no repetition pays for fresh memory.
+        touch(&memory)?;
         let port = address.strip_prefix("tcp:").and_then(|socket| socket.rsplit_once(':')?.1.parse().ok());
         let alone = if engine == Engine::Idle { Meanwhile::Sleeps } else { Meanwhile::Waits };
         let mut pair = Self {
@@ -104,65 +94,58 @@ impl Pair {
             node,
             provider,
             port,
-            looks: cpus.caller,
+            sampler: cpus.caller,
             round: 0,
             alone,
         };
-        anyhow::ensure!(pair.child.hear()? == "ready", "the receiver is not ready");
+        pair.child.expect("ready")?;
         Ok(pair)
     }
 
-    /// One repetition: a message of so many bytes while the receiver's application does something.
-    ///
-    /// # Errors
-    /// If the message is not received whole.
+    /// Makes one repetition: a message of `size` bytes while the receiver's application does `what`.
     pub(crate) fn once(&mut self, size: u64, what: Meanwhile) -> anyhow::Result<Repetition> {
         self.round += 1;
         let mark = self.round.to_le_bytes();
         let last = usize::try_from(size)? - mark.len();
         self.memory.write(last, &mark)?;
-        self.child.tell(&format!("{} {size} {}", what.word(), self.round))?;
-        anyhow::ensure!(self.child.hear()? == "posted", "the receiver posts nothing");
+        self.child.tell(&format!("{} {size} {}", what.name(), self.round))?;
+        self.child.expect("posted")?;
         let since = clock::now();
         self.peer.send(TAG, &self.memory, 0..size, LIMIT).context("a send")?;
         let send_us = micros(since);
         if what == Meanwhile::Sleeps {
             self.child.tell("done")?;
         }
-        let told = self.child.hear()?;
-        let words: Vec<f64> = told.split(' ').map(str::parse).collect::<Result<_, _>>().context("figures")?;
-        let [wait_us, compute_us, before_end] = words[..] else { anyhow::bail!("the receiver said {told}") };
+        let line = self.child.hear()?;
+        let words: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().context("figures")?;
+        let [wait_us, compute_us, before_end] = words[..] else {
+            anyhow::bail!("the receiver status {line}")
+        };
         Ok(Repetition { send_us, wait_us, compute_us, before_end: before_end != 0.0 })
     }
 
-    /// What the computation takes by itself now, microseconds.
-    ///
-    /// # Errors
-    /// If the receiver is gone.
+    /// Measures the computation alone, in microseconds.
     pub(crate) fn compute_alone(&mut self) -> anyhow::Result<f64> {
         self.child.tell("compute 0 0")?;
         self.child.hear()?.parse().context("a figure")
     }
 
-    /// Several repetitions beside a computation, and as many alone. Between any two the receiver computes for as long, alone or beside
-    /// the first of them, while the sender has nothing to do: so all find the caches, and what sleeps, alike. Which of two comes first
-    /// changes: what a node does every other time, as to try whether it may poll, is not all on one side.
-    ///
-    /// # Errors
-    /// If a message is not received whole.
+    /// Makes `times` repetitions during a computation, and as many alone. Between any two, the receiver computes for as long while the
+    /// sender is idle, so that all repetitions find caches and sleeping threads in the same state. Their order alternates, so that
+    /// actions which a node takes every other time, such as trial polls, do not all fall on one kind.
     pub(crate) fn repeat(&mut self, size: u64, times: u32) -> anyhow::Result<Repetitions> {
         let mut all = Repetitions::default();
-        // The first one readies memory at both sides.
+        // The first message prepares memory on both sides.
         self.once(size, Meanwhile::Waits)?;
         all.compute_alone_us.push(self.compute_alone()?);
         for round in 0..times {
             if round % 2 == 1 {
-                all.beside.push(self.once(size, Meanwhile::Computes)?);
+                all.computing.push(self.once(size, Meanwhile::Computes)?);
             }
             all.alone.push(self.once(size, self.alone)?);
             all.compute_alone_us.push(self.compute_alone()?);
             if round % 2 == 0 {
-                all.beside.push(self.once(size, Meanwhile::Computes)?);
+                all.computing.push(self.once(size, Meanwhile::Computes)?);
             }
         }
         if self.alone != Meanwhile::Waits {
@@ -175,44 +158,41 @@ impl Pair {
         Ok(all)
     }
 
-    /// The most bytes of such a message that lay in sockets at one look; none where there are no sockets, or where no look met any.
+    /// Returns the largest sampled number of bytes of such a message in sockets; `None` without sockets, or if no sample found any.
     fn parked(&mut self, size: u64) -> anyhow::Result<Option<u64>> {
         let Some(port) = self.port else { return Ok(None) };
-        let (looks, alone) = (self.looks, self.alone);
+        let (sampler, alone) = (self.sampler, self.alone);
         let times = (WATCHED_BYTES / size).clamp(WATCHED, 20 * WATCHED);
         let repeat = || (0..times).try_for_each(|_| self.once(size, alone).map(drop));
-        let ((), seen) = parked::watch(port, looks, repeat)?;
+        let ((), seen) = parked::watch(port, sampler, repeat)?;
         Ok((seen.most > 0).then_some(seen.most))
     }
 
-    /// Up to which length messages are carried along, bytes: as the node has measured it.
-    ///
-    /// # Errors
-    /// If it does not say.
+    /// Returns the longest eager message in bytes, as measured by the node.
     pub(crate) fn carries(&self) -> anyhow::Result<u64> {
         let deadline = clock::now() + MEASURED;
         loop {
-            let said = self.node.status().carries;
-            let of = said.split(", ").find_map(|part| part.strip_prefix(self.provider.name()));
+            let status = self.node.status().carries;
+            let of = status.split(", ").find_map(|part| part.strip_prefix(self.provider.name()));
             let words: Vec<&str> = of.unwrap_or_default().split_whitespace().collect();
             match words[..] {
                 [bytes, "B"] => return bytes.parse().context("a length"),
-                // It could not be measured.
+                // The node could not measure it.
                 [bytes, "B", "(assumed)"] if clock::now() >= deadline => {
                     return bytes.parse().context("a length");
                 }
                 [_, "B", "(assumed)"] => clock::pause(Duration::from_millis(1)),
-                _ => anyhow::bail!("the node does not say what it carries along: {said}"),
+                _ => anyhow::bail!("cannot read the longest eager message of the node from {status:?}"),
             }
         }
     }
 }
 
-/// Repetitions that say what a receiver which waits is worth; nothing is judged by them.
+/// Repetitions with a waiting receiver; no claim uses them.
 const WAITED: u32 = 3;
-/// Of each socket, bytes: what the kernel can hold of a message is bounded, and the same on every machine.
+/// Size of each socket buffer in bytes: it bounds what the kernel can hold of a message, equally on every machine.
 const SOCKET_BUFFER: u32 = 256 << 10;
-/// Repetitions in which sockets are looked at: at least so many, and of short messages more, as a look takes as long as they do.
+/// Least number of repetitions in which sockets are sampled. Short messages have more, because a sample takes as long as they do.
 const WATCHED: u64 = 10;
 const WATCHED_BYTES: u64 = 32 << 20;
 
@@ -220,24 +200,14 @@ fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }
 
-pub(crate) fn command() -> Command {
-    let names = ["provider", "engine", "computes", "serves", "millis"];
-    Command::new(SERVE).hide(true).args(names.map(|name| Arg::new(name).required(true)))
-}
-
 /// Serves until the parent ends this process.
-pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
-    child::end_with_parent()?;
-    let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
-    let provider: Provider = value("provider")?.parse()?;
-    let engine = engine(value("engine")?)?;
-    let cpu = |name: &str| anyhow::Ok(Cpu(value(name)?.parse().context("a CPU's number")?));
-    let (computes, serves) = (cpu("computes")?, cpu("serves")?);
-    let span = Duration::from_millis(value("millis")?.parse().context("milliseconds")?);
-    // Before pinning: what is learned here is to hold for two CPUs.
-    let _learned = pronto_node::wake_up_cost();
-    // The node's threads are where this one is when it starts them.
-    pin(if engine == Engine::Idle { serves } else { computes })?;
+fn serve(arguments: &Arguments<'_>) -> anyhow::Result<()> {
+    let provider: Provider = arguments.get("provider")?;
+    let engine = engine(arguments.text("engine")?)?;
+    let (computes, serves) = (arguments.cpu("computes")?, arguments.cpu("serves")?);
+    let span = Duration::from_millis(arguments.get("millis")?);
+    // The node's threads inherit the affinity that this thread has when it starts them.
+    settle(if engine == Engine::Idle { serves } else { computes })?;
     let listen = provider.address("-rendezvous");
     let node = Node::builder(RECEIVER)
         .engine(engine)
@@ -247,24 +217,19 @@ pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
         .context("starting a receiver")?;
     pin(computes)?;
     let memory = node.region(usize::try_from(LONGEST)?)?;
-    memory.write(0, &vec![0; usize::try_from(LONGEST)?])?;
+    touch(&memory)?;
     let steps = steps_for(span);
-    child::say(&node.listening().first().context("it listens")?.to_string())?;
+    child::announce(&node)?;
     let peer = node.wait_for_peer(SENDER, START).context("meeting the sender")?.waiting(WaitPolicy::Adaptive);
     child::say("ready")?;
-    while let Some(line) = next_line()? {
-        child::say(&answer(&line, &peer, &memory, steps)?)?;
+    while let Some(line) = child::listen()? {
+        child::say(&carry_out(&line, &peer, &memory, steps)?)?;
     }
     Ok(())
 }
 
-/// What the sender says next, if it says more. The input is free again after that: commands read from it as well.
-fn next_line() -> anyhow::Result<Option<String>> {
-    Ok(std::io::stdin().lines().next().transpose()?)
-}
-
-/// Carries one command out: `computes SIZE MARK`, `sleeps SIZE MARK`, `waits SIZE MARK`, or `compute 0 0`.
-fn answer(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Result<String> {
+/// Carries out one command: `computes SIZE MARK`, `sleeps SIZE MARK`, `waits SIZE MARK`, or `compute 0 0`.
+fn carry_out(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Result<String> {
     let mut words = line.split(' ');
     let mut word = || words.next().context("three words");
     let (what, size, mark) = (word()?.to_owned(), word()?.parse::<u64>()?, word()?.parse::<u64>()?);
@@ -281,8 +246,8 @@ fn answer(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Resul
             compute(steps);
         }
         "sleeps" => {
-            let done = next_line()?.context("the sender says when it is done")?;
-            anyhow::ensure!(done == "done", "an unknown command: {done}");
+            let done = child::listen()?.context("the sender has ended")?;
+            anyhow::ensure!(done == "done", "unknown command {done:?}");
         }
         _ => {}
     }
@@ -292,21 +257,21 @@ fn answer(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Resul
         memory.read(usize::try_from(size)? - there.len(), &mut there)?;
         anyhow::Ok(u64::from_le_bytes(there) == mark)
     };
-    // Nothing of the node has been called since the receive was posted.
+    // The application has not called the node since it posted the receive.
     let before_end = marked()?;
     let since = clock::now();
     let len = receive.wait(LIMIT)?;
     let wait_us = micros(since);
-    anyhow::ensure!(len == size && marked()?, "a message of {size} bytes is not whole");
+    anyhow::ensure!(len == size && marked()?, "a message of {size} bytes is incomplete");
     Ok(format!("{wait_us} {compute_us} {}", u8::from(before_end)))
 }
 
-/// The engines, as the paper's figure has them.
+/// The engines, in the order of the paper's figure.
 pub(crate) const ENGINES: [Engine; 3] = [Engine::None, Engine::Timer(PERIOD), Engine::Idle];
-/// The timer's period: the paper's tasklets ran every 10 ms, ours every 4 ms.
+/// Period of the timer: the paper's tasklets ran every 10 ms, ours run every 4 ms.
 const PERIOD: Nanos = Nanos::from_millis(4);
 
-/// The value of the column.
+/// Returns the name of an engine, as a value of the column.
 pub(crate) const fn name(engine: Engine) -> &'static str {
     match engine {
         Engine::None => "none",
@@ -316,5 +281,8 @@ pub(crate) const fn name(engine: Engine) -> &'static str {
 }
 
 fn engine(wanted: &str) -> anyhow::Result<Engine> {
-    ENGINES.into_iter().find(|engine| name(*engine) == wanted).context("no such engine")
+    ENGINES
+        .into_iter()
+        .find(|engine| name(*engine) == wanted)
+        .with_context(|| format!("no engine named {wanted}"))
 }

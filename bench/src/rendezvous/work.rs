@@ -1,4 +1,4 @@
-//! The computation: a chain of instructions without memory, so that nothing but the processor's time can stretch it.
+//! The computation: a chain of instructions without memory accesses, so that only a lack of CPU time can stretch it.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) fn compute(steps: u64) -> u64 {
     black_box(value)
 }
 
-/// How many steps take about so long on this processor, when it is warm.
+/// Returns the number of steps that take about `span` on this CPU when it is warm.
 pub(crate) fn steps_for(span: Duration) -> u64 {
     let mut fastest = Duration::MAX;
     for _ in 0..TRIALS {
@@ -28,6 +28,6 @@ pub(crate) fn steps_for(span: Duration) -> u64 {
     u64::try_from(steps).unwrap_or(u64::MAX)
 }
 
-/// A few milliseconds each.
+/// Steps of a trial, which takes a few milliseconds.
 const TRIAL: u64 = 4_000_000;
 const TRIALS: u32 = 5;

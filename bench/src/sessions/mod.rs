@@ -1,121 +1,96 @@
-//! Many sessions over TCP with one node: a process that is as many peers, and what the node's memory comes to.
+//! Many sessions over TCP with one node: a process with as many peers, and the memory of the node.
 
 use core::time::Duration;
-use std::io::BufRead as _;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use pronto::{Node, Peer, Rdma, WaitPolicy};
+use pronto::{Node, Peer, WaitPolicy};
 
 use crate::child::{self, Child};
-use crate::echo::{self, AskMany, Home, Wait};
+use crate::echo::{self, AskMany, Home, LIVENESS, Wait};
+use crate::side::{Arguments, Side};
 
-/// The hidden command of the child that accepts.
-pub(crate) const ACCEPT: &str = "serve-sessions";
-/// The hidden command of the child that is many peers.
-pub(crate) const PEERS: &str = "serve-many-peers";
+/// The child that accepts sessions.
+pub(crate) const ACCEPTOR: Side =
+    Side { name: "serve-sessions", arguments: &[], more: None, run: serve_acceptor };
+/// The child with many peers.
+pub(crate) const PEERS: Side =
+    Side { name: "serve-many-peers", arguments: &["address", "count"], more: None, run: serve_peers };
 
-/// What the child that is many peers says when all are up, and when all have sent and got their share.
+/// Lines of the child with many peers: all peers are up, and all have sent and received their share.
 const UP: &str = "up";
 const DONE: &str = "done";
-/// What it is told to begin.
+/// Line that makes it begin.
 const GO: &str = "go";
 
-/// Of the first peer.
+/// Id of the first peer.
 const FIRST: u16 = 100;
-/// What each sends, and gets back, bytes.
+/// Number of bytes that each peer sends and receives.
 const SHARE: usize = 1 << 20;
-/// Far longer than one of them takes.
+/// Far longer than one exchange takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Nobody is lost because a busy machine starts a thousand nodes.
-const LIVENESS: Duration = Duration::from_secs(600);
 
-/// The node that accepts.
+/// The accepting node.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pub(crate) child: Child,
     address: String,
 }
 
-/// The process that is its peers.
+/// The process of its peers.
 #[derive(Debug)]
 pub(crate) struct Peers(Child);
 
 impl Acceptor {
-    /// Starts it; it listens when this returns.
-    ///
-    /// # Errors
-    /// If it does not start.
+    /// Starts the node. It listens when this returns.
     pub(crate) fn spawn() -> anyhow::Result<Self> {
-        let mut child = Child::spawn([ACCEPT])?;
+        let mut child = Child::spawn(&ACCEPTOR, [""; 0])?;
         let address = child.hear()?;
         Ok(Self { child, address })
     }
 }
 
 impl Peers {
-    /// Starts so many peers in one process; all have a session with the acceptor when this returns.
-    ///
-    /// # Errors
-    /// If one of them does not get through.
+    /// Starts `count` peers in one process. All have a session with the acceptor when this returns.
     pub(crate) fn spawn(acceptor: &Acceptor, count: u16) -> anyhow::Result<Self> {
-        let mut child = Child::spawn([PEERS, &acceptor.address, &count.to_string()])?;
-        anyhow::ensure!(child.hear()? == UP, "the peers are up");
+        let mut child = Child::spawn(&PEERS, [&acceptor.address, &count.to_string()])?;
+        child.expect(UP)?;
         Ok(Self(child))
     }
 
-    /// Lets each send 1 MiB and get it back, one after the other. `meanwhile` is called again and again until all are done.
-    ///
-    /// # Errors
-    /// If one of them fails.
+    /// Makes each peer send 1 MiB and receive it back, one after the other. Calls `meanwhile` repeatedly until all are done.
     pub(crate) fn exchange(&mut self, meanwhile: impl Fn() + Send) -> anyhow::Result<()> {
         self.0.tell(GO)?;
-        // The line is there when all are done; whoever looks meanwhile must not be held up by waiting for it.
+        // A separate thread waits for the line, so that the sampling thread is not blocked.
         std::thread::scope(|scope| {
             let child = &mut self.0;
-            let done = scope.spawn(|| child.hear());
+            let done = scope.spawn(|| child.expect(DONE));
             while !done.is_finished() {
                 meanwhile();
             }
-            let line = done.join().expect("a reader does not panic")?;
-            anyhow::ensure!(line == DONE, "the peers said {line:?}");
-            Ok(())
+            done.join().expect("a reader does not panic")
         })
     }
 }
 
-pub(crate) fn commands() -> [Command; 2] {
-    [
-        Command::new(ACCEPT).hide(true),
-        Command::new(PEERS).hide(true).args(["address", "count"].map(|name| Arg::new(name).required(true))),
-    ]
-}
-
-/// As many descriptors as this process may have: each session takes two here, each node a few more there.
+/// Raises the limit of descriptors: each session takes two in the acceptor, and each node some more in the other process.
 fn many_descriptors() -> anyhow::Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of descriptors")?;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("reading the limit of descriptors")?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).context("raising the limit of descriptors")
 }
 
-/// Accepts until the parent ends this process.
-pub(crate) fn accept_command() -> anyhow::Result<()> {
-    child::end_with_parent()?;
+/// Accepts sessions until the parent ends this process.
+fn serve_acceptor(_: &Arguments<'_>) -> anyhow::Result<()> {
     many_descriptors()?;
-    let node =
-        echo::serve(&Home { listen: "tcp:127.0.0.1:0".into(), rdma: Rdma::Off }, Wait(WaitPolicy::Block))?;
-    child::say(&node.listening().first().context("it listens")?.to_string())?;
-    loop {
-        std::thread::park();
-    }
+    let node = echo::serve(&Home::here("tcp:127.0.0.1:0".into()), Wait(WaitPolicy::Block))?;
+    child::announce(&node)?;
+    child::park()
 }
 
-/// Is many peers until the parent ends this process.
-pub(crate) fn peers_command(options: &ArgMatches) -> anyhow::Result<()> {
-    child::end_with_parent()?;
+/// Runs many peers until the parent ends this process.
+fn serve_peers(arguments: &Arguments<'_>) -> anyhow::Result<()> {
     many_descriptors()?;
-    let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
-    let (address, count) = (value("address")?, value("count")?.parse::<u16>().context("a count")?);
+    let (address, count) = (arguments.text("address")?, arguments.get::<u16>("count")?);
     let mut nodes: Vec<(Node, Peer)> = Vec::with_capacity(count.into());
     for id in FIRST..FIRST + count {
         let node = Node::builder(id)
@@ -128,16 +103,13 @@ pub(crate) fn peers_command(options: &ArgMatches) -> anyhow::Result<()> {
         nodes.push((node, peer));
     }
     child::say(UP)?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).context("waiting for the word to begin")?;
-    anyhow::ensure!(line.trim_end() == GO, "told {line:?}");
+    let line = child::listen()?.unwrap_or_default();
+    anyhow::ensure!(line == GO, "expected {GO:?} from the parent, got {line:?}");
     let ask = AskMany { bytes: vec![7; SHARE - size_of::<u32>()] };
     for (_, peer) in &nodes {
         let echo = peer.call_within(&ask, PATIENCE).context("a call of 1 MiB")?;
         anyhow::ensure!(echo.bytes == ask.bytes, "an echo differs from what was sent");
     }
     child::say(DONE)?;
-    loop {
-        std::thread::park();
-    }
+    child::park()
 }

@@ -1,4 +1,4 @@
-//! Large payloads, sent in every way there is: each is added up by the receiver, and the sum comes back.
+//! Large payloads, sent by every method. The receiver adds up each of them and replies with the sum.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -11,33 +11,20 @@ use pronto::{Peer, Pending, Region, Request};
 use super::drive::{Open, PATIENCE};
 use super::messages::{Decoded, Read, Taken, Total, sum};
 use crate::clock;
+use crate::params::choices;
 use crate::sample::Recorder;
 
-/// How a payload gets to its reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Copied into send memory from the sender's own, read there.
-    Copied,
-    /// Copied into send memory, copied out into the receiver's own, read there.
-    TwoCopies,
-    /// The same as a typed vector: what a plain handler gets.
-    Decoded,
-    /// By reference to a region that it lies in, read there.
-    Reference,
-}
-
-impl Mode {
-    /// Every mode.
-    pub(crate) const ALL: [Self; 4] = [Self::Copied, Self::TwoCopies, Self::Decoded, Self::Reference];
-
-    /// The value of the column.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Copied => "copied",
-            Self::TwoCopies => "two-copies",
-            Self::Decoded => "decoded",
-            Self::Reference => "reference",
-        }
+choices! {
+    /// Path of a payload to its reader.
+    pub(crate) enum Mode {
+        /// Copied from private memory into send memory, and read there.
+        Copied = "copied",
+        /// Copied into send memory, then into the receiver's private memory, and read there.
+        TwoCopies = "two-copies",
+        /// Like two copies, but decoded into a typed vector, as for a plain handler.
+        Decoded = "decoded",
+        /// By reference to a region, and read there.
+        Reference = "reference",
     }
 }
 
@@ -46,17 +33,14 @@ impl Mode {
 pub(crate) struct Blobs {
     bytes: usize,
     own: Vec<u8>,
-    /// As many encoded payloads as may be under way, one after the other.
+    /// Encoded payloads, one after the other: as many as may be under way.
     region: Region,
     sum: u64,
     sum_decoded: u64,
 }
 
 impl Blobs {
-    /// Payloads of `bytes`, of which 4 are the count of the others; a region holds `open` of them.
-    ///
-    /// # Errors
-    /// If the system has no memory.
+    /// Prepares payloads of `bytes`, of which 4 are the count of the others; a region holds `open` of them.
     pub(crate) fn new(bytes: usize, open: Open) -> anyhow::Result<Self> {
         let own: Vec<u8> = (0..=255).cycle().take(bytes - size_of::<u32>()).collect();
         let mut encoded = vec![0; bytes];
@@ -68,10 +52,7 @@ impl Blobs {
         Ok(Self { bytes, sum: sum(&encoded), sum_decoded: sum(&own), own, region })
     }
 
-    /// Sends for about `time`, with so many under way; returns how many arrived.
-    ///
-    /// # Errors
-    /// If one fails, or was not read as it was sent.
+    /// Sends for about `time` with `open` payloads under way. Returns the number that arrived.
     pub(crate) fn send(&self, peer: &Peer, mode: Mode, open: Open, time: Duration) -> anyhow::Result<u64> {
         let bytes = || black_box(&self.own).clone();
         match mode {
@@ -96,10 +77,7 @@ impl Blobs {
 }
 
 impl Blobs {
-    /// Repeats one payload at a time, copied or by reference, for about `budget` and adds to `into`.
-    ///
-    /// # Errors
-    /// If one fails, or was not read as it was sent.
+    /// Repeats one payload at a time, copied or by reference, for about `budget`, and adds the times to `into`.
     pub(crate) fn measure(
         &self,
         peer: &Peer,
@@ -114,7 +92,7 @@ impl Blobs {
                 Mode::Copied | Mode::TwoCopies | Mode::Decoded => peer.start(black_box(&blob)),
             };
             let total = pending.and_then(Pending::wait).context("a large payload")?;
-            anyhow::ensure!(total.sum == self.sum, "a payload was not read as it was sent");
+            anyhow::ensure!(total.sum == self.sum, "a payload was changed on its way");
             Ok(())
         })
     }
@@ -131,7 +109,7 @@ fn pipeline<M: Request<Reply = Total>>(
     let mut answered = 0;
     let finish = |oldest: Pending<M>| {
         let total = oldest.wait().context("a large payload")?;
-        anyhow::ensure!(total.sum == expected, "a payload was not read as it was sent");
+        anyhow::ensure!(total.sum == expected, "a payload was changed on its way");
         anyhow::Ok(())
     };
     let mut sent = 0;
@@ -147,7 +125,7 @@ fn pipeline<M: Request<Reply = Total>>(
                 pending.push_back(next);
                 sent += 1;
             }
-            // No room for one more: one has to come back first, or memory that was given back while nothing was sent.
+            // No room for another payload: a reply has to arrive first, or the ring has to prepare memory again.
             Err(error) if error.is_retryable() => match pending.pop_front() {
                 Some(oldest) => {
                     finish(oldest)?;
@@ -166,24 +144,18 @@ fn pipeline<M: Request<Reply = Total>>(
 
 #[cfg(test)]
 mod tests {
-    use pronto::Node;
-
     use super::*;
-    use crate::echo::{Provider, Wait};
-    use crate::traffic::receiver::receive;
-    use pronto_core::session::Doorbells;
+    use crate::echo::Provider;
+    use crate::params::Choice as _;
+    use crate::traffic::receiver::connected;
 
     #[test]
     fn every_mode_delivers_every_byte_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver =
-                receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-blobs", Doorbells::Shared).unwrap();
-            let address = receiver.listening()[0].to_string();
-            let sender = Node::builder(2).peer(1, &address).start().unwrap();
-            let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
+            let (_nodes, peer) = connected(provider, "-blobs").unwrap();
             for (bytes, open) in [(100, Open(3)), (5_000, Open(3)), (300_004, Open(2))] {
                 let blobs = Blobs::new(bytes, open).unwrap();
-                for mode in Mode::ALL {
+                for mode in Mode::ALL.iter().copied() {
                     let sent = blobs.send(&peer, mode, open, Duration::from_millis(2)).unwrap();
                     assert!(sent > 0, "{mode:?}, {bytes} B");
                 }

@@ -1,4 +1,4 @@
-//! What messages cost beside time: processor time and context switches.
+//! Costs of messages other than time: CPU time and context switches.
 
 use anyhow::Context as _;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -6,36 +6,30 @@ use nix::sys::time::TimeVal;
 
 use crate::sample::approximate;
 
-/// What a process has used so far, or between two such moments.
+/// Resources that a process has used so far, or between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Processor time of all threads, user and system, nanoseconds.
+    /// CPU time of all threads, user and system, in nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// Context switches, of both kinds.
+    /// Number of context switches, voluntary and involuntary.
     pub(crate) switches: u64,
 }
 
 impl Cost {
-    /// Of this process until now.
-    ///
-    /// # Errors
-    /// If the kernel does not say.
+    /// Returns the cost of this process so far.
     pub(crate) fn of_this_process() -> anyhow::Result<Self> {
         Ok(Self::of(UsageWho::RUSAGE_SELF)?.0)
     }
 
-    /// Of this process and of all its children that have ended, until now; and how often a thread of theirs has slept, and so was
+    /// Returns the cost so far of this process and of its ended children, and the number of times that their threads slept and were
     /// woken.
-    ///
-    /// # Errors
-    /// If the kernel does not say.
     pub(crate) fn with_children() -> anyhow::Result<(Self, u64)> {
         let (mine, theirs) = (Self::of(UsageWho::RUSAGE_SELF)?, Self::of(UsageWho::RUSAGE_CHILDREN)?);
         Ok((mine.0.and(theirs.0), mine.1 + theirs.1))
     }
 
     fn of(who: UsageWho) -> anyhow::Result<(Self, u64)> {
-        let usage = getrusage(who).context("asking for what was used")?;
+        let usage = getrusage(who).context("reading the resource usage")?;
         let ns = |time: TimeVal| {
             let ns = time.tv_sec() * 1_000_000_000 + time.tv_usec() * 1_000;
             u64::try_from(ns).unwrap_or_default()
@@ -48,7 +42,7 @@ impl Cost {
         Ok((cost, u64::try_from(usage.voluntary_context_switches()).unwrap_or_default()))
     }
 
-    /// From `earlier` to this.
+    /// Returns the difference to an earlier cost.
     pub(crate) const fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -56,12 +50,12 @@ impl Cost {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { cpu_ns: self.cpu_ns + other.cpu_ns, switches: self.switches + other.switches }
     }
 
-    /// Processor nanoseconds, and context switches, of one of `messages`.
+    /// Returns the CPU time in nanoseconds and the context switches per message.
     pub(crate) fn each(self, messages: u64) -> (f64, f64) {
         let messages = approximate(messages.max(1));
         (approximate(self.cpu_ns) / messages, approximate(self.switches) / messages)
@@ -73,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_only_grows() {
+    fn the_cost_only_grows() {
         let before = Cost::of_this_process().unwrap();
-        // The kernel counts in ticks at worst: bounded, as everything that uses the processor is seen in the end.
+        // The kernel counts in ticks at worst, so the loop ends.
         let used = (0..u64::MAX)
             .map(|_| Cost::of_this_process().unwrap().since(before))
             .find(|used| used.cpu_ns > 0);

@@ -1,4 +1,4 @@
-//! The sender's side of the traffic: calls with a window, one-way messages as fast as they go.
+//! The sending side of the traffic: calls with a window, one-way messages at full speed.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -11,13 +11,14 @@ use super::messages::{
     Call32, Call224, CallMany, Count, CountBulk, Counted, Note32, Note224, NoteMany, Pooled32,
 };
 use crate::clock;
+use crate::workers;
 
-/// A payload length, with what is done with payloads of it.
+/// A payload length, with the operations on payloads of that length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// Payload, bytes.
+    /// Length of the payload, bytes.
     pub(crate) bytes: usize,
-    /// The same, as the value of a column.
+    /// Name of the length, as a value of a column.
     pub(crate) name: &'static str,
     calls: fn(&Peer, usize, Open, Duration) -> anyhow::Result<u64>,
     batches: fn(&Peer, usize, Open, Duration) -> anyhow::Result<u64>,
@@ -25,12 +26,12 @@ pub(crate) struct Size {
     counted: fn(&Peer) -> anyhow::Result<Counted>,
 }
 
-/// How many calls of one thread are open at a time.
+/// Number of calls of one thread that are open at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open(pub(crate) usize);
 
-/// Every size. Up to 224 bytes the payload is an array and travels as control; above, a vector (4 bytes of it are its
-/// count), as bulk.
+/// Every size. Up to 224 bytes, the payload is an array of class control. Longer payloads are vectors of class bulk, of which 4 bytes
+/// are the count.
 pub(crate) const SIZES: &[Size] = &[
     Size {
         bytes: 32,
@@ -69,66 +70,48 @@ fn notes_many(peer: &Peer, len: usize, time: Duration) -> anyhow::Result<u64> {
 }
 
 impl Size {
-    /// Calls for about `time`, with so many open; returns how many were answered.
-    ///
-    /// # Errors
-    /// If one fails.
+    /// Makes calls for about `time` with `open` of them open. Returns the number of replies.
     pub(crate) fn calls(&self, peer: &Peer, open: Open, time: Duration) -> anyhow::Result<u64> {
         (self.calls)(peer, self.bytes, open, time)
     }
 
-    /// Calls for about `time`, so many started together, and all waited for; returns how many were answered.
-    ///
-    /// # Errors
-    /// If one fails.
+    /// Makes calls for about `time`: starts `open` together, and waits for all of them. Returns the number of replies.
     pub(crate) fn batches(&self, peer: &Peer, open: Open, time: Duration) -> anyhow::Result<u64> {
         (self.batches)(peer, self.bytes, open, time)
     }
 
-    /// One-way messages for about `time`; returns how many were sent.
-    ///
-    /// # Errors
-    /// If one fails.
+    /// Sends one-way messages for about `time`. Returns their number.
     pub(crate) fn notes(&self, peer: &Peer, time: Duration) -> anyhow::Result<u64> {
         (self.notes)(peer, self.bytes, time)
     }
 
-    /// What the receiver has counted since the last time, all messages of this size that this thread sent before included.
-    ///
-    /// # Errors
-    /// If the call fails.
+    /// Returns the receiver's counts since the last query, including all messages of this size that this thread sent before.
     pub(crate) fn counted(&self, peer: &Peer) -> anyhow::Result<Counted> {
         (self.counted)(peer)
     }
 }
 
-/// Calls for about `time`, with so many open; returns how many were answered. The oldest call is waited for before the next is
-/// started: with several open there is always work for both sides.
-///
-/// # Errors
-/// If one fails.
+/// Makes calls for about `time` with `open` of them open, and returns the number of replies. It waits for the oldest call before it
+/// starts the next, so that with several open calls both sides always have work.
 pub(crate) fn calls<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> anyhow::Result<u64> {
     let started = clock::now();
     let mut pending: VecDeque<Pending<M>> = VecDeque::with_capacity(open.0);
-    let mut answered = 0;
+    let mut replies = 0;
     let finish = |oldest: Pending<M>| oldest.wait().map(|reply| drop(black_box(reply))).context("a call");
-    while answered % LOOKS != 0 || pending.is_empty() || started.elapsed() < time {
+    while replies % PER_READING != 0 || pending.is_empty() || started.elapsed() < time {
         if pending.len() == open.0 {
-            let oldest = pending.pop_front().context("a window of none")?;
+            let oldest = pending.pop_front().context("the window is empty")?;
             finish(oldest)?;
-            answered += 1;
+            replies += 1;
         }
         pending.push_back(start(peer, request)?);
     }
-    answered += pending.len() as u64;
+    replies += pending.len() as u64;
     pending.into_iter().try_for_each(finish)?;
-    Ok(answered)
+    Ok(replies)
 }
 
-/// Calls as [`calls`] makes them, of 32 bytes, whose handler runs on a worker of the receiver.
-///
-/// # Errors
-/// If one fails.
+/// Makes calls of 32 bytes like [`calls`], with a handler that runs on a worker of the receiver.
 pub(crate) fn pooled(peer: &Peer, open: Open, time: Duration) -> anyhow::Result<u64> {
     calls(peer, &Pooled32 { bytes: [7; 32] }, open, time)
 }
@@ -136,23 +119,23 @@ pub(crate) fn pooled(peer: &Peer, open: Open, time: Duration) -> anyhow::Result<
 fn batches<M: Request>(peer: &Peer, request: &M, open: Open, time: Duration) -> anyhow::Result<u64> {
     let started = clock::now();
     let mut pending: Vec<Pending<M>> = Vec::with_capacity(open.0);
-    let mut answered = 0;
+    let mut replies = 0;
     while started.elapsed() < time {
         let together = peer.together();
         for _ in 0..open.0 {
             pending.push(start(peer, request)?);
         }
         drop(together);
-        answered += pending.len() as u64;
+        replies += pending.len() as u64;
         for call in pending.drain(..) {
             drop(black_box(call.wait().context("a call")?));
         }
     }
-    Ok(answered)
+    Ok(replies)
 }
 
-/// Starts a call; waits for room if other threads have taken all of it. Inlined with nothing but a call that is taken at once: each time
-/// that a pending call is moved from one result into another its parts are waited for.
+/// Starts a call, and waits for room if other threads have taken all of it. Only the path of an immediate start is inlined, because each
+/// move of a pending call from one result into another stalls on its parts.
 #[inline(always)]
 fn start<M: Request>(peer: &Peer, request: &M) -> anyhow::Result<Pending<M>> {
     match peer.start(black_box(request)) {
@@ -178,7 +161,7 @@ fn start_patiently<M: Request>(peer: &Peer, request: &M, mut error: CallError) -
 fn notes<M: Message>(peer: &Peer, note: &M, time: Duration) -> anyhow::Result<u64> {
     let started = clock::now();
     let mut sent = 0;
-    while sent % LOOKS != 0 || sent == 0 || started.elapsed() < time {
+    while sent % PER_READING != 0 || sent == 0 || started.elapsed() < time {
         peer.notify_within(black_box(note), PATIENCE).context("a one-way message")?;
         sent += 1;
     }
@@ -186,47 +169,48 @@ fn notes<M: Message>(peer: &Peer, note: &M, time: Duration) -> anyhow::Result<u6
 }
 
 fn count(peer: &Peer) -> anyhow::Result<Counted> {
-    peer.call(&Count {}).context("asking what was counted")
+    peer.call(&Count {}).context("querying the receiver's counts")
 }
 
 fn count_bulk(peer: &Peer) -> anyhow::Result<Counted> {
-    peer.call(&CountBulk {}).context("asking what was counted")
+    peer.call(&CountBulk {}).context("querying the receiver's counts")
 }
 
-/// Messages between two looks at the clock, which takes a fifth of the time of one.
-const LOOKS: u64 = 64;
+/// Runs `send` in `threads` threads, or in the calling thread if there is only one. Returns the sum of the results.
+pub(crate) fn together(threads: usize, send: impl Fn() -> anyhow::Result<u64> + Sync) -> anyhow::Result<u64> {
+    if threads == 1 {
+        return send();
+    }
+    workers::each(0..threads, |_| send()).into_iter().sum()
+}
+
+/// Number of messages between two clock readings, which take a fifth of the time of one message.
+const PER_READING: u64 = 64;
 /// Far longer than a receiver needs to make room.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use pronto::Node;
-
     use super::*;
-    use crate::echo::{Provider, Wait};
-    use crate::traffic::receiver::receive;
-    use pronto_core::session::Doorbells;
+    use crate::echo::Provider;
+    use crate::traffic::receiver::connected;
 
     #[test]
     fn everything_sent_is_counted_by_the_receiver_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver =
-                receive(provider, Wait(pronto::WaitPolicy::Adaptive), "-drive", Doorbells::Shared).unwrap();
-            let address = receiver.listening()[0].to_string();
-            let sender = Node::builder(2).peer(1, &address).start().unwrap();
-            let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
+            let (_nodes, peer) = connected(provider, "-drive").unwrap();
             for size in SIZES {
                 assert!(size.calls(&peer, Open(8), Duration::from_millis(1)).unwrap() > 0, "{}", size.name);
                 assert!(size.batches(&peer, Open(8), Duration::from_millis(1)).unwrap() > 0, "{}", size.name);
                 let sent = size.notes(&peer, Duration::from_millis(1)).unwrap();
                 let counted = size.counted(&peer).unwrap();
-                let taken_in = size.bytes - if size.bytes > 224 { size_of::<u32>() } else { 0 };
-                assert_eq!((counted.notes, counted.bytes), (sent, sent * taken_in as u64), "{}", size.name);
+                let received = size.bytes - if size.bytes > 224 { size_of::<u32>() } else { 0 };
+                assert_eq!((counted.notes, counted.bytes), (sent, sent * received as u64), "{}", size.name);
             }
             peer.notify(&Note32 { bytes: [3; 32] }).unwrap();
             let counted = count(&peer).unwrap();
             assert_eq!((counted.notes, counted.bytes, counted.sum), (1, 32, 3));
-            assert_eq!(count(&peer).unwrap().notes, 0, "what was counted is counted once");
+            assert_eq!(count(&peer).unwrap().notes, 0, "a query resets the counts");
         }
     }
 }

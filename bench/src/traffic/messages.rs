@@ -1,4 +1,4 @@
-//! The payloads of the traffic, each as a call and as a one-way message, and the question how many were received.
+//! The payloads of the traffic, each as a call and as a one-way message, and the queries for the received counts.
 
 use pronto::Message;
 
@@ -42,40 +42,40 @@ pub(crate) struct Pooled32 {
 #[message(name = "traffic.slow", reply = ())]
 pub(crate) struct Slow {}
 
-/// A one-way message that the receiver reads where it lies.
+/// A one-way message that the receiver reads in place.
 #[derive(Message, Clone, Debug)]
 #[message(name = "traffic.one-way", class = bulk)]
 pub(crate) struct OneWay {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a receiver has counted since the last time that it was asked.
+/// Counts of a receiver since the last query.
 #[derive(Message, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[message(name = "traffic.counted")]
 pub(crate) struct Counted {
-    /// One-way messages.
+    /// Number of one-way messages.
     pub(crate) notes: u64,
-    /// Bytes of them.
+    /// Number of their bytes.
     pub(crate) bytes: u64,
-    /// Sum of what was read of them, wrapping.
+    /// Wrapping sum of their payloads.
     pub(crate) sum: u64,
-    /// What the process used so far: processor nanoseconds.
+    /// CPU time of the process so far, in nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// And context switches.
+    /// Context switches of the process so far.
     pub(crate) switches: u64,
 }
 
-/// Asks what was counted, behind all messages of this class that were sent before.
+/// Query for the counts, ordered behind earlier messages of class control.
 #[derive(Message, Clone, Debug)]
 #[message(name = "traffic.count", reply = Counted)]
 pub(crate) struct Count {}
 
-/// The same behind bulk.
+/// Query for the counts, ordered behind earlier messages of class bulk.
 #[derive(Message, Clone, Debug)]
 #[message(name = "traffic.count.bulk", reply = Counted, class = bulk)]
 pub(crate) struct CountBulk {}
 
-/// The sum of what was read, as [`sum`] adds it up.
+/// Sum of a payload, as computed by [`sum`].
 #[derive(Message, Clone, Copy, Debug, PartialEq, Eq)]
 #[message(name = "traffic.total", class = bulk)]
 pub(crate) struct Total {
@@ -94,15 +94,15 @@ macro_rules! blobs {
 }
 
 blobs! {
-    /// Bytes that the receiver reads where they lie.
+    /// Bytes that the receiver reads in place.
     Read "traffic.blob.read";
-    /// Bytes that the receiver copies to its own memory, and reads there.
+    /// Bytes that the receiver copies to private memory, and reads there.
     Taken "traffic.blob.taken";
-    /// Bytes that the receiver has decoded into a vector of its own.
+    /// Bytes that the receiver decodes into a vector.
     Decoded "traffic.blob.decoded";
 }
 
-/// Adds bytes up as words of eight, the last one filled up with zeros; wraps.
+/// Returns the wrapping sum of bytes as words of eight, the last one padded with zeros.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let mut last = [0; size_of::<u64>()];

@@ -1,15 +1,15 @@
 //! Traffic of one kind at full speed: pipelined calls, one-way messages, synchronous sends, large payloads; and the child that
-//! takes it in and counts.
+//! receives and counts it.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
-//! | [`messages`] | the payloads, and how many were received |
+//! | [`messages`] | the payloads, and queries for the number received |
 //! | [`blobs`] | large payloads, copied or by reference |
 //! | [`receiver`] | the child: a node with an inline handler for each of them |
-//! | [`drive`] | the sender's side |
-//! | [`cost`] | processor time and context switches, of this process and of the child |
-//! | [`open_loop`] | calls that are due at their times |
-//! | [`sends`] | synchronous sends, and the two ways to wait for their completion |
+//! | [`drive`] | the sending side |
+//! | [`cost`] | CPU time and context switches, of this process and of the child |
+//! | [`open_loop`] | calls at fixed times, in an open loop |
+//! | [`sends`] | synchronous sends, and two designs for their completion |
 //! | [`speed`] | rates over rounds |
 
 pub(crate) mod blobs;
@@ -21,4 +21,4 @@ pub(crate) mod receiver;
 pub(crate) mod sends;
 pub(crate) mod speed;
 
-pub(crate) use receiver::{SERVE, command, serve_command};
+pub(crate) use receiver::SIDE;

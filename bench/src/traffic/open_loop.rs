@@ -1,5 +1,5 @@
-//! Calls that are due at their times, whatever became of the ones before: latency counts from when a call was due, not from when there
-//! was room to send it.
+//! Calls at fixed times, independent of earlier calls. The latency of a call counts from the time when it was due, not from the time
+//! when it could be sent.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -12,11 +12,8 @@ use super::drive::PATIENCE;
 use crate::clock;
 use crate::sample::Recorder;
 
-/// Has a call due every `interval` for `time`, and waits for the last answer; adds how long each took since it was due. Returns how
-/// many there were.
-///
-/// # Errors
-/// If a call fails, or there is no room for one for long.
+/// Makes a call due every `interval` for `time`, and waits for the last reply. Adds the time of each call since it was due, and returns
+/// their number.
 pub(crate) fn open_loop<M: Request>(
     peer: &Peer,
     request: &M,
@@ -29,7 +26,7 @@ pub(crate) fn open_loop<M: Request>(
     let (mut due, mut sent) = (Duration::ZERO, 0);
     loop {
         let now = started.elapsed();
-        anyhow::ensure!(now < time + PATIENCE, "the answers of an open loop do not come");
+        anyhow::ensure!(now < time + PATIENCE, "the replies of an open loop did not arrive in time");
         if due <= now && due < time {
             match peer.start(black_box(request)) {
                 Ok(call) => {
@@ -37,7 +34,7 @@ pub(crate) fn open_loop<M: Request>(
                     due += interval;
                     sent += 1;
                 }
-                // No room: it stays due, and its time runs.
+                // No room: the call stays due, and its time runs.
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(error).context("a call of an open loop"),
             }
@@ -71,10 +68,10 @@ mod tests {
         stall: bool,
     }
 
-    /// One call stands still until 20 ms after the first of the others was sent; those that were due meanwhile are late, which a
-    /// closed loop would not have asked for.
+    /// One call stalls until 20 ms after the first of the others was sent. The calls that are due meanwhile are late; a closed loop would
+    /// not have made them.
     #[test]
-    fn a_stall_is_seen_by_all_calls_that_were_due_in_it() {
+    fn a_stall_delays_all_calls_that_are_due_in_it() {
         let address = format!("shm:@pronto-bench-open-loop-{}", std::process::id());
         let (release, released) = channel::<()>();
         let released = Mutex::new(released);

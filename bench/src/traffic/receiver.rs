@@ -1,11 +1,10 @@
-//! The child that takes traffic in: a node that answers calls with their own payload, and counts one-way messages.
+//! The child that receives traffic: a node that replies to calls with their payload, and counts one-way messages.
 
 use core::cell::RefCell;
 use core::time::Duration;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command};
 use pronto::{Builder, InPlace, Limits, Node, Peer, Rdma, Route, WaitPolicy};
 use pronto_core::session::Doorbells;
 use pronto_sync::atomic::{AtomicU64, Ordering};
@@ -15,22 +14,26 @@ use super::messages::{
     Back32, Back224, BackMany, Call32, Call224, CallMany, Count, CountBulk, Counted, Decoded, Note32,
     Note224, NoteMany, OneWay, Pooled32, Read, Slow, Taken, Total, sum,
 };
-use crate::child::{self, Child};
+use crate::child::{self, Child, START};
 use crate::clock;
 use crate::echo::{Home, Provider, Wait};
-use crate::placement::{Cpu, pin};
+use crate::placement::Cpu;
+use crate::side::{Arguments, Side, settle};
 
-/// The hidden command of a receiving child.
-pub(crate) const SERVE: &str = "serve-traffic";
+/// The receiving child.
+pub(crate) const SIDE: Side = Side {
+    name: "serve-traffic",
+    arguments: &["listen", "rdma", "wait", "cpu", "doorbells"],
+    more: None,
+    run: serve,
+};
 
 const RECEIVER: u16 = 1;
 const SENDER: u16 = 2;
-/// What the slow handler takes.
+/// Duration of the slow handler.
 const SLOW: Duration = Duration::from_micros(20);
-/// Longer than a start on the busiest machine takes.
-const START: Duration = Duration::from_secs(20);
 
-/// What the handlers count.
+/// Counters of the handlers.
 #[derive(Debug, Default)]
 struct Counts {
     notes: AtomicU64,
@@ -40,7 +43,7 @@ struct Counts {
 
 impl Counts {
     fn note(&self, bytes: usize, sum: u64) {
-        // Handlers run one by one on the serving thread; the atomics only make that safe to say.
+        // Handlers run one at a time on the serving thread, so there are no concurrent updates.
         let add = |count: &AtomicU64, more: u64| {
             count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         };
@@ -56,25 +59,22 @@ impl Counts {
     }
 }
 
-/// A node in this process that takes in all traffic; `name` tells those of one process apart.
-///
-/// # Errors
-/// If it does not start.
+/// Starts a receiver and a sender in this process. Returns both with the receiver as a peer; `name` distinguishes receivers.
 #[cfg(test)]
-pub(crate) fn receive(
-    provider: Provider,
-    wait: Wait,
-    name: &str,
-    doorbells: Doorbells,
-) -> anyhow::Result<Node> {
-    receive_at(&of_this_host(provider, name), wait, doorbells)
+pub(crate) fn connected(provider: Provider, name: &str) -> anyhow::Result<([Node; 2], Peer)> {
+    let home = of_this_host(provider, name);
+    let receiver = receive_at(&home, Wait(WaitPolicy::Adaptive), Doorbells::Shared)?;
+    let address = receiver.listening()[0].to_string();
+    let sender = Node::builder(SENDER).peer(RECEIVER, &address).start()?;
+    let peer = sender.wait_for_peer(RECEIVER, START)?;
+    Ok(([receiver, sender], peer))
 }
 
-/// Where a receiver on this host listens: each that this process starts at a place of its own.
+/// Returns an address for a receiver on this host, a different one at each call.
 fn of_this_host(provider: Provider, name: &str) -> Home {
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
-    Home { listen: provider.address(&format!("-traffic{name}-{number}")), rdma: Rdma::Off }
+    Home::here(provider.address(&format!("-traffic{name}-{number}")))
 }
 
 fn receive_at(home: &Home, wait: Wait, doorbells: Doorbells) -> anyhow::Result<Node> {
@@ -100,7 +100,7 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
         let counts = Arc::clone(counts);
         Route::inline_notification_in_place::<OneWay>(move |_, place| {
             let mut total = 0_u64;
-            // What cannot be read is missing in the sum, and in the count of bytes.
+            // A payload that cannot be read is missing in the sum, and in the count of bytes.
             let read = place.read_blocks(|block, _| total = total.wrapping_add(sum(block)));
             counts.note(if read.is_ok() { place.len() } else { 0 }, total);
         })
@@ -130,11 +130,11 @@ fn handlers(builder: Builder, counts: &Arc<Counts>) -> Builder {
 }
 
 thread_local! {
-    /// Where payloads are copied to, kept so that only the first one pays for fresh memory.
+    /// Destination of copied payloads, kept so that only the first one pays for fresh memory.
     static OWN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Copies a payload to private memory, and adds it up there; nothing if it cannot be read.
+/// Copies a payload to private memory, and returns its sum; 0 if it cannot be read.
 fn take(place: &InPlace<'_>, own: &mut Vec<u8>) -> u64 {
     if own.len() < place.len() {
         own.resize(place.len(), 0);
@@ -143,7 +143,7 @@ fn take(place: &InPlace<'_>, own: &mut Vec<u8>) -> u64 {
     place.copy_to(0, own).map_or(0, |()| sum(own))
 }
 
-/// A receiving child on a CPU of its own.
+/// A receiving child, pinned to a CPU.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     /// The child.
@@ -154,18 +154,12 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts the child; it serves when this returns.
-    ///
-    /// # Errors
-    /// If it does not start.
+    /// Starts the child. It serves when this returns.
     pub(crate) fn spawn(provider: Provider, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
         Self::spawn_with(provider, wait, cpu, Doorbells::Shared)
     }
 
-    /// The same, where messages of both sides share doorbells, or do not.
-    ///
-    /// # Errors
-    /// If it does not start.
+    /// Starts the child; `doorbells` is the policy of both sides.
     pub(crate) fn spawn_with(
         provider: Provider,
         wait: Wait,
@@ -175,31 +169,21 @@ impl Receiver {
         Self::spawn_at(&of_this_host(provider, ""), wait, cpu, doorbells)
     }
 
-    /// The same at `home`, in the calling thread's network namespace; it ends with that thread.
-    ///
-    /// # Errors
-    /// If it does not start.
+    /// Starts the child at `home`, in the calling thread's network namespace. It ends with that thread.
     pub(crate) fn spawn_at(home: &Home, wait: Wait, cpu: Cpu, doorbells: Doorbells) -> anyhow::Result<Self> {
-        let shared = if doorbells == Doorbells::Shared { SHARED } else { ALONE };
-        let rdma = if home.rdma == Rdma::Require { REQUIRE } else { OFF };
-        let cpu = cpu.0.to_string();
-        let mut child = Child::spawn([SERVE, &home.listen, rdma, wait.name(), &cpu, shared])?;
+        let shared = if doorbells == Doorbells::Shared { "shared" } else { ALONE };
+        let (rdma, cpu) = (home.rdma_argument(), cpu.0.to_string());
+        let mut child = Child::spawn(&SIDE, [&home.listen, rdma, wait.name(), &cpu, shared])?;
         let address = child.hear()?;
         Ok(Self { child, address, rdma: home.rdma, doorbells })
     }
 
-    /// A node that sends to it, and the peer to send to. The node's own threads sleep while its callers poll.
-    ///
-    /// # Errors
-    /// If the two do not meet.
+    /// Starts a sending node, and returns it with the peer to send to. The node's own threads sleep while its callers poll.
     pub(crate) fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
         self.meet_as(0, wait)
     }
 
-    /// The same for one of several senders.
-    ///
-    /// # Errors
-    /// If the two do not meet.
+    /// Starts the sending node of one of several senders.
     pub(crate) fn meet_as(&self, sender: u16, wait: Wait) -> anyhow::Result<(Node, Peer)> {
         let limits = Limits { doorbells: self.doorbells, ..Limits::default() };
         let node = Node::builder(SENDER + sender).limits(limits).wait(WaitPolicy::Block);
@@ -210,32 +194,16 @@ impl Receiver {
     }
 }
 
-/// Values of the argument that says whether messages share doorbells.
-const SHARED: &str = "shared";
+/// Value of the argument `doorbells` if each message has its own.
 const ALONE: &str = "alone";
-/// Values of the argument that says whether links go over RDMA.
-const OFF: &str = "off";
-const REQUIRE: &str = "require";
-
-pub(crate) fn command() -> Command {
-    let arguments = ["listen", "rdma", "wait", "cpu", "doorbells"];
-    Command::new(SERVE).hide(true).args(arguments.map(|name| Arg::new(name).required(true)))
-}
 
 /// Serves until the parent ends this process.
-pub(crate) fn serve_command(options: &ArgMatches) -> anyhow::Result<()> {
-    child::end_with_parent()?;
-    let value = |name: &str| options.get_one::<String>(name).context("all arguments are required");
-    let rdma = if value("rdma")? == REQUIRE { Rdma::Require } else { Rdma::Off };
-    let (home, wait) = (Home { listen: value("listen")?.clone(), rdma }, value("wait")?.parse()?);
-    // Before pinning: what is learned here is to hold for two CPUs.
-    let _learned = pronto_node::wake_up_cost();
-    pin(Cpu(value("cpu")?.parse().context("a CPU's number")?))?;
-    let doorbells = if value("doorbells")? == ALONE { Doorbells::PerMessage } else { Doorbells::Shared };
+fn serve(arguments: &Arguments<'_>) -> anyhow::Result<()> {
+    let (home, wait) = (Home::of(arguments)?, arguments.get("wait")?);
+    settle(arguments.cpu("cpu")?)?;
+    let alone = arguments.text("doorbells")? == ALONE;
+    let doorbells = if alone { Doorbells::PerMessage } else { Doorbells::Shared };
     let node = receive_at(&home, wait, doorbells)?;
-    let address = node.listening().first().context("it listens")?;
-    child::say(&address.to_string())?;
-    loop {
-        std::thread::park();
-    }
+    child::announce(&node)?;
+    child::park()
 }

@@ -1,9 +1,9 @@
-//! Synchronous sends, in the comm-layer paper's sense: from the loan of a buffer to the moment at which it may be used again.
+//! Synchronous sends in the comm-layer paper's sense: from the loan of a buffer to the moment at which it may be used again.
 //!
-//! Two designs of the paper's section 3.2. *Sender-polled*: the sender polls the completion queue itself; this is what the library
-//! does. *Dedicated*: the sender is blocked while a thread of its own, which sleeps in the completion channel, pumps the completion queue
-//! and wakes who waits; this is what the paper did before, and it exists here only. The thread takes send completions in and nothing
-//! else, as that queue is one of its own in the paper.
+//! Two designs of the paper's section 3.2. *Sender-polled*: the sender polls the completion queue itself, as in the library.
+//! *Dedicated*: the sender is blocked while a dedicated thread sleeps in the completion channel, processes the completion queue and
+//! wakes the sender. The paper used this design before; here it exists only for the comparison. The thread processes only send
+//! completions, because they have a separate queue in the paper.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -23,40 +23,34 @@ use super::messages::OneWay;
 use crate::clock;
 use crate::sample::Recorder;
 
-/// How a waiting thread waits where the design leaves it the choice.
+/// Waiting policy of threads for which the design allows both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// Looks again and again, giving the processor away in between: there may be more threads than processors.
+    /// Polls, and yields between polls, because there may be more threads than CPUs.
     Spins,
-    /// Sleeps until it is woken.
+    /// Sleeps until the thread is woken.
     Sleeps,
 }
 
-/// Sends of payloads of `bytes`, each polled for by its sender, for about `time`.
-///
-/// # Errors
-/// If one fails.
+/// Sends payloads of `bytes` for about `time`. The sender polls for each completion.
 pub(crate) fn polled(peer: &Peer, bytes: usize, time: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     let message = OneWay { bytes: vec![7; bytes - size_of::<u32>()] };
     into.round(time, || peer.notify_sync(black_box(&message), PATIENCE)).context("a synchronous send")
 }
 
-/// The same, only counted: how many sends.
-///
-/// # Errors
-/// If one fails.
+/// Sends payloads of `bytes` for about `time`, without timing each. Returns the number of sends.
 pub(crate) fn polled_counted(peer: &Peer, bytes: usize, time: Duration) -> anyhow::Result<u64> {
     let message = OneWay { bytes: vec![7; bytes - size_of::<u32>()] };
     let started = clock::now();
     let mut sent = 0;
-    while sent % LOOKS != 0 || sent == 0 || started.elapsed() < time {
+    while sent % PER_READING != 0 || sent == 0 || started.elapsed() < time {
         peer.notify_sync(black_box(&message), PATIENCE).context("a synchronous send")?;
         sent += 1;
     }
     Ok(sent)
 }
 
-/// The dedicated design: what senders and the completing thread share.
+/// The dedicated design: the shared state of senders and completing thread.
 #[derive(Debug)]
 pub(crate) struct Dedicated {
     idle: Idle,
@@ -69,7 +63,7 @@ pub(crate) struct Dedicated {
 /// A sender's flag.
 #[derive(Debug, Default)]
 struct Flag {
-    /// The send that is waited for; 0 for none, which is set when it has completed.
+    /// The awaited send; 0 if there is none, or if it has completed.
     send: AtomicU64,
     thread: OnceLock<Thread>,
 }
@@ -85,20 +79,14 @@ fn call_of(word: u64) -> Option<CallId> {
 }
 
 impl Dedicated {
-    /// For so many senders.
-    ///
-    /// # Errors
-    /// If the system has no descriptor.
+    /// Creates the state for `senders` senders.
     pub(crate) fn new(senders: usize, idle: Idle) -> anyhow::Result<Self> {
         let flags = (0..senders).map(|_| Flag::default()).collect();
         let channel = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("a completion channel")?;
         Ok(Self { idle, flags, channel, over: AtomicBool::new(false) })
     }
 
-    /// Sends of payloads of `bytes` by sender number `sender`, each completed by the dedicated thread, for about `time`.
-    ///
-    /// # Errors
-    /// If one fails.
+    /// Sends payloads of `bytes` as sender number `sender` for about `time`. The dedicated thread completes each send.
     pub(crate) fn send(
         &self,
         peer: &Peer,
@@ -113,13 +101,13 @@ impl Dedicated {
             let slot = post(peer, black_box(&message))?;
             // SYNC: publishes that the slot is posted; pairs with the load in `complete`.
             flag.send.store(word_of(slot), Ordering::Release);
-            // Stands in for the hardware, which raises an event in the channel of a completion queue.
+            // Replaces the hardware, which raises an event in the channel of a completion queue.
             self.raise();
             // SYNC: the completer has taken the end before it cleared the word; pairs with the store in `complete`.
             while flag.send.load(Ordering::Acquire) != 0 {
                 match self.idle {
                     Idle::Spins => thread::yield_now(),
-                    // Bounded, for a thread that was not known yet when it should have been woken.
+                    // Bounded, because this thread may not have been registered yet when it should have been woken.
                     Idle::Sleeps => thread::park_timeout(UNKNOWN),
                 }
             }
@@ -127,11 +115,8 @@ impl Dedicated {
         })
     }
 
-    /// The dedicated thread: takes completions in until [`end`](Self::end), and sets the flag of every sender whose send has
+    /// Runs the dedicated thread: processes completions until [`end`](Self::end), and clears the flag of every sender whose send has
     /// completed.
-    ///
-    /// # Errors
-    /// If its channel fails.
     pub(crate) fn complete(&self, peer: &Peer) -> anyhow::Result<()> {
         let (session, host) = (peer.session(), peer.host());
         while !self.over.load(Ordering::Relaxed) {
@@ -141,8 +126,8 @@ impl Dedicated {
                 let Some(slot) = call_of(flag.send.load(Ordering::Acquire)) else { continue };
                 posted = true;
                 let mut sink = host.waiting_sink(session);
-                let looked = session.wait_for_send(slot, Nanos::ZERO, WaitPolicy::Block, &mut sink, &**host);
-                if let WaitOutcome::Ended(_) = looked {
+                let outcome = session.wait_for_send(slot, Nanos::ZERO, WaitPolicy::Block, &mut sink, &**host);
+                if let WaitOutcome::Ended(_) = outcome {
                     // SYNC: publishes that the send has ended; pairs with the load in `send`.
                     flag.send.store(0, Ordering::Release);
                     self.wake(flag.thread.get());
@@ -165,7 +150,7 @@ impl Dedicated {
 
     fn raise(&self) {
         if self.idle == Idle::Sleeps {
-            // Refused only where nobody has read four thousand million million events.
+            // Fails only if the counter overflows.
             let _raised = self.channel.write(1);
         }
     }
@@ -205,23 +190,20 @@ fn post(peer: &Peer, message: &OneWay) -> anyhow::Result<CallId> {
     }
 }
 
-/// How long a sender sleeps at most before it looks at its flag.
+/// Longest sleep of a sender before it reads its flag.
 const UNKNOWN: Duration = Duration::from_millis(20);
 
-/// Sends between two looks at the clock.
-const LOOKS: u64 = 8;
+/// Number of sends between two clock readings.
+const PER_READING: u64 = 8;
 
-/// In the word of a send that is under way: a slot and generation of 0 are a send too.
+/// Mark in the word of a send that is under way, because slot and generation of a send may be 0.
 const POSTED: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests {
-    use pronto::Node;
-
     use super::*;
-    use crate::echo::{Provider, Wait};
-    use crate::traffic::receiver::receive;
-    use pronto_core::session::Doorbells;
+    use crate::echo::Provider;
+    use crate::traffic::receiver::connected;
 
     #[test]
     fn a_word_names_its_send() {
@@ -234,11 +216,7 @@ mod tests {
     #[test]
     fn both_designs_complete_every_send_on_both_transports() {
         for provider in Provider::ALL {
-            let receiver =
-                receive(provider, Wait(WaitPolicy::Adaptive), "-sends", Doorbells::Shared).unwrap();
-            let address = receiver.listening()[0].to_string();
-            let sender = Node::builder(2).peer(1, &address).start().unwrap();
-            let peer = sender.wait_for_peer(1, PATIENCE).unwrap();
+            let (_nodes, peer) = connected(provider, "-sends").unwrap();
             for (bytes, idle) in [(64, Idle::Spins), (5_000, Idle::Sleeps)] {
                 let time = Duration::from_millis(2);
                 let mut recorder = Recorder::new();

@@ -1,28 +1,27 @@
-//! Rates of one thing over several rounds, with the noise between them.
+//! Rates of one operation over several rounds, with their noise.
 
 use core::time::Duration;
 
 use crate::sample::{a_to_a, approximate, median};
 
-/// Rates of the rounds of one row. Every other round is counted apart: what both halves say of the same thing differs by
-/// nothing but noise.
+/// Rates of the rounds of one row. Even and odd rounds are compared: the halves differ only by noise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Speed {
     rounds: Vec<f64>,
 }
 
 impl Speed {
-    /// A round in which `count` things took `time`.
+    /// Adds a round in which `count` operations took `time`.
     pub(crate) fn round(&mut self, count: u64, time: Duration) {
         self.rounds.push(approximate(count) / time.as_secs_f64());
     }
 
-    /// The median of the rounds, per second; not a number without any.
+    /// Returns the median of the rounds, per second; NaN without rounds.
     pub(crate) fn per_second(&self) -> f64 {
         median(self.rounds.clone())
     }
 
-    /// A/A of the rounds.
+    /// Returns the A/A of the rounds.
     pub(crate) fn a_to_a(&self) -> f64 {
         a_to_a(&self.rounds)
     }

@@ -4,7 +4,7 @@ use pronto::{Boost, WaitPolicy};
 
 use super::tiers::{may_be_real_time, name};
 use super::{CROWD, Round, Row};
-use crate::report::{Claim, decimals};
+use crate::report::Claim;
 
 /// Evaluates the claims for these rows, given the polling limit of adaptive waits.
 pub(super) fn of(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
@@ -49,7 +49,7 @@ fn without_boost(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
         ("P7", "4 computing processes on 2 CPUs: adaptive by block, p99, at most", 1.15, crowded),
     ]
     .into_iter()
-    .filter_map(|(id, text, most, measured)| Some(at_most(id, text.into(), most, measured?)))
+    .filter_map(|(id, text, most, measured)| Some(Claim::at_most(id, text, most, measured?, 3)))
     .collect()
 }
 
@@ -79,7 +79,7 @@ fn with_boost(rows: &[Row]) -> Vec<Claim> {
              {} by without, p99 at the worst gap, below",
             name(tier)
         );
-        claims.push(at_most("P5a", text, 1.0, ratio));
+        claims.push(Claim::at_most("P5a", text, 1.0, ratio, 3));
     }
     let mut asleep = boosted(0).filter(|row| may_be_real_time(row.boost)).filter_map(|row| {
         let other = unboosted(WaitPolicy::Block, row)?;
@@ -87,7 +87,7 @@ fn with_boost(rows: &[Row]) -> Vec<Claim> {
     });
     if let Some(ratio) = worst(&mut asleep) {
         let text = "alone, a service that may be real-time sleeps immediately: adaptive with such a boost by block without, p50, at most";
-        claims.push(at_most("P5b", text.into(), 1.2, ratio));
+        claims.push(Claim::at_most("P5b", text, 1.2, ratio, 3));
     }
     claims
 }
@@ -96,14 +96,11 @@ fn worst(ratios: &mut dyn Iterator<Item = f64>) -> Option<f64> {
     ratios.filter(|ratio| ratio.is_finite()).reduce(f64::max)
 }
 
-fn at_most(id: &'static str, text: String, most: f64, measured: f64) -> Claim {
-    Claim { id, text, published: decimals(most, 2), measured: decimals(measured, 3), holds: measured <= most }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::echo::Wait;
+    use crate::report::decimals;
 
     fn row(
         wait: WaitPolicy,
@@ -115,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_hold_adaptive_against_the_better_of_the_two() {
+    fn adaptive_is_compared_with_the_better_policy() {
         use WaitPolicy::{Adaptive, Block, Spin};
         let rows = [
             row(Spin, 1, 0, (1.0, 1.0, 10.0)),
@@ -133,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_judged_by_gaps_with_enough_calls_and_by_both_rounds_of_who_sleeps() {
+    fn competition_is_judged_by_gaps_with_enough_calls_and_by_both_rounds_of_block() {
         use WaitPolicy::{Adaptive, Block};
         let p99 = |wait, gap_us, p99_ns| row(wait, gap_us, CROWD, (1.0, p99_ns, 1.0));
         let mut block = p99(Block, 100, 10.0);
@@ -146,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boost_is_held_against_waits_without_one() {
+    fn a_boost_is_compared_with_waits_without_one() {
         use WaitPolicy::{Adaptive, Block};
         let like = |wait, competing, p50_ns, p99_ns| row(wait, 100, competing, (p50_ns, p99_ns, 1.0));
         let boosted =

@@ -7,135 +7,109 @@ mod tiers;
 use core::time::Duration;
 
 use anyhow::Context as _;
-use clap::Command;
 use pronto::admin::status_of;
 use pronto::{Boost, Node, Peer, WaitPolicy};
 
-use crate::child::{self, Child};
+use crate::child::Child;
 use crate::clock;
 use crate::echo::{Provider, Server, Wait, call_32};
-use crate::experiment::Experiment;
+use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::params::{Axis, Params};
-use crate::placement::{CpuPair, Placement, alone};
-use crate::progress::Progress;
+use crate::placement::{CpuPair, alone};
 use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, a_to_a, approximate, median};
+use crate::side::{Arguments, Side};
 
-/// The experiment. Caller and service use the same waiting policy. The services take turns; those not in use are stopped.
-#[derive(Debug)]
-pub(crate) struct Adaptive;
+/// Caller and service use the same waiting policy. The services take turns; those not in use are stopped.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "adaptive",
+    paper: Some("pioman"),
+    figure: Some("section 3.4"),
+    about: "spin, block and adaptive waits, by call rate and number of competing processes",
+    axes: &[
+        Axis::new("boost", "Only these boost tiers of the service", &tiers::NAMES),
+        Axis::new("wait", "Only these policies", &Wait::NAMES),
+        Axis::new("competing", "Only these numbers of competing processes", &["0", "1", "4"]),
+        Axis::new(
+            "gap_us",
+            "Only these intervals between calls, us",
+            &["1", "10", "100", "1000", "10000", "100000"],
+        ),
+    ],
+    cpus: Cpus::Two,
+    // 54 rows take 80 s.
+    rounds: [Rounds::new(7, 60), Rounds::new(3, 60)],
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for Adaptive {
-    fn name(&self) -> &'static str {
-        "adaptive"
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    // Measured before any thread is pinned, because the result has to hold for two CPUs.
+    let bound = pronto_node::wake_up_cost();
+    let (tiers, missing) = tiers::granted(run.params);
+    for why in missing {
+        report.note(why);
     }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("pioman")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("section 3.4")
-    }
-
-    fn about(&self) -> &'static str {
-        "spin, block and adaptive waits, by call rate and number of competing processes"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "boost", help: "Only these boost tiers of the service", values: &tiers::NAMES },
-            Axis { column: "wait", help: "Only these policies", values: &["spin", "block", "adaptive"] },
-            Axis {
-                column: "competing",
-                help: "Only these numbers of competing processes",
-                values: &["0", "1", "4"],
-            },
-            Axis {
-                column: "gap_us",
-                help: "Only these intervals between calls, us",
-                values: &["1", "10", "100", "1000", "10000", "100000"],
-            },
-        ]
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let placement = Placement::choose()?;
-        let Some(cpus) = placement.pair() else {
-            report.note("skipped: needs two CPUs, but this process may use only one");
-            return Ok(report);
-        };
-        let rounds = if params.quick { QUICK_ROUNDS } else { ROUNDS };
-        // Before any thread is pinned: the result has to hold for two CPUs.
-        let bound = pronto_node::wake_up_cost();
-        let (tiers, missing) = tiers::granted(params);
-        for why in missing {
-            report.note(why);
-        }
-        let mut rows = rows(params, &tiers);
-        let again = rows.iter().filter(|row| row.is_repeated()).count();
-        progress.begin(rounds * (rows.len() + again) as u64);
-        // Connect once: a handshake takes CPU time from polling threads, which then count the CPUs as contended for a second.
-        let services = services(&rows, cpus)?;
-        for _ in 0..rounds {
-            for (competing, _) in COMPETING {
-                let hogs =
-                    (0..competing).map(|_| Child::spawn([COMPUTE])).collect::<anyhow::Result<Vec<_>>>()?;
-                for of_gap in rows.chunk_by_mut(|one, other| one.place() == other.place()) {
-                    if of_gap[0].competing != competing {
-                        continue;
-                    }
-                    for row in of_gap.iter_mut() {
-                        progress.step(row.wait.name());
-                        let round = row.round(&services, cpus)?;
-                        row.rounds.push(round);
-                    }
-                    // The rows that others are compared with are measured before and after them.
-                    for row in of_gap.iter_mut().filter(|row| row.is_repeated()) {
-                        progress.step(row.wait.name());
-                        let round = row.round(&services, cpus)?;
-                        row.again.push(round);
-                    }
+    let mut rows = rows(run.params, &tiers);
+    let again = rows.iter().filter(|row| row.is_repeated()).count();
+    run.begin(rows.len() + again);
+    let bench = Bench { services: services(&rows, run.cpus)?, cpus: run.cpus };
+    for _ in 0..run.rounds {
+        for (competing, _) in COMPETING {
+            let hogs =
+                (0..competing).map(|_| Child::spawn(&SIDE, [""; 0])).collect::<anyhow::Result<Vec<_>>>()?;
+            for of_gap in rows.chunk_by_mut(|one, other| one.place() == other.place()) {
+                if of_gap[0].competing != competing {
+                    continue;
                 }
-                drop(hogs);
+                for row in of_gap.iter_mut() {
+                    run.progress.step(row.wait.name());
+                    let round = bench.round(row)?;
+                    row.rounds.push(round);
+                }
+                // The rows that others are compared with are measured before and after them.
+                for row in of_gap.iter_mut().filter(|row| row.is_repeated()) {
+                    run.progress.step(row.wait.name());
+                    let round = bench.round(row)?;
+                    row.again.push(round);
+                }
             }
+            drop(hogs);
         }
-        report.params = Fields::default()
-            .with("cpus", placement.numbers())
-            .with("provider", "shm")
-            .with("size", 32)
-            .with("rounds", rounds)
-            .with("bound_ns", bound.0)
-            .with("competing", "separate processes that compute and are not pinned")
-            .with(
-                "cpu_ns",
-                "CPU time of the service's process plus that of the calling thread within its calls",
-            );
-        report.note(
-            "`boost` applies to the service's serving thread, not to the calling thread. A service whose tier may make it \
-             real-time (fifo, module) sleeps immediately, whatever policy was requested",
-        );
-        report.claims = claims::of(&rows, bound.0);
-        report.note(
-            "P7 uses only gaps with at least 400 calls per round, so that the p99 is not the slowest call; `again_p99_us` is the \
-             p99 of the same policy in a second round after the others: it shows how much of a difference is chance",
-        );
-        report.rows = rows.iter().map(Row::fields).collect();
-        Ok(report)
     }
+    report.params = Fields::default()
+        .with("cpus", run.placement.numbers())
+        .with("provider", "shm")
+        .with("size", 32)
+        .with("rounds", run.rounds)
+        .with("bound_ns", bound.0)
+        .with("competing", "separate processes that compute and are not pinned")
+        .with("cpu_ns", "CPU time of the service's process plus that of the calling thread within its calls");
+    report.note(
+        "`boost` applies to the service's serving thread, not to the calling thread. A service whose tier may make it \
+         real-time (fifo, module) sleeps immediately, whatever policy was requested",
+    );
+    report.claims = claims::of(&rows, bound.0);
+    report.note(
+        "P7 uses only gaps with at least 400 calls per round, so that the p99 is not the slowest call; `again_p99_us` is the \
+         p99 of the same policy in a second round after the others: it shows how much of a difference is chance",
+    );
+    report.rows = rows.iter().map(Row::fields).collect();
+    Ok(report)
 }
 
 /// Returns the selected rows: all policies without a boost, and with one those that a boost can affect.
 fn rows(params: &Params, tiers: &[Boost]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for competing in COMPETING.into_iter().filter(|count| params.keeps("competing", count.1)) {
-        for gap in GAPS.into_iter().filter(|gap| params.keeps("gap_us", gap.1)) {
+    let gaps = params.kept("gap_us", GAPS, |gap| gap.1);
+    for (competing, _) in params.kept("competing", COMPETING, |count| count.1) {
+        for (gap_us, _) in &gaps {
             for tier in tiers {
-                for wait in Wait::ALL.into_iter().filter(|wait| params.keeps("wait", wait.name())) {
+                for wait in Wait::kept(params) {
                     let boosted = *tier != Boost::None;
-                    if !boosted || tiers::is_shown(wait, gap.0, competing.0) {
-                        rows.push(Row { boost: *tier, ..Row::new(wait, gap.0, competing.0) });
+                    if !boosted || tiers::is_shown(wait, *gap_us, competing) {
+                        rows.push(Row { boost: *tier, ..Row::new(wait, *gap_us, competing) });
                     }
                 }
             }
@@ -222,34 +196,6 @@ impl Row {
         (service.wait, service.boost) == (self.wait, self.boost)
     }
 
-    fn round(&mut self, services: &[Service], cpus: CpuPair) -> anyhow::Result<Round> {
-        let mut stopped = Vec::new();
-        for other in services.iter().filter(|service| !self.is_of(service)) {
-            stopped.push(other.server.child.stop()?);
-        }
-        let service = services
-            .iter()
-            .find(|service| self.is_of(service))
-            .context("no service was started for this row")?;
-        let gap = Duration::from_micros(self.gap_us);
-        let mut seen = Recorder::new();
-        let cpu_ns = alone(cpus.caller, || {
-            let peer = &service.peer;
-            // Let the threads forget the history of other rounds, and of the time when the service was stopped.
-            paced(peer, gap, WARM_UP_CALLS, &mut Recorder::new())?;
-            let calls = calls_of(gap, self.competing);
-            let before = service.server.child.cpu_ns()?;
-            let own = paced(peer, gap, calls, &mut seen)?;
-            let after = service.server.child.cpu_ns()?;
-            Ok(approximate(after.saturating_sub(before) + own) / approximate(calls))
-        })?;
-        drop(stopped);
-        let sample = seen.sample();
-        let (p50_ns, p99_ns) = (approximate(sample.p50_ns), approximate(sample.p99_ns));
-        self.all.add(&seen);
-        Ok(Round { p50_ns, p99_ns, cpu_ns })
-    }
-
     /// Returns whether a round has enough calls that its p99 is not its slowest call.
     fn is_resolved(&self) -> bool {
         Duration::from_micros(self.gap_us) <= CROWDED_GAP
@@ -279,6 +225,40 @@ impl Row {
             .with("p99_us", decimals(self.median(|round| round.p99_ns) / 1e3, 2))
             .with("cpu_us", decimals(self.median(|round| round.cpu_ns) / 1e3, 2))
             .with("again_p99_us", (!self.again.is_empty()).then(|| self.again_p99_us()))
+    }
+}
+
+/// Services of all rows, and the CPUs of both sides.
+struct Bench {
+    services: Vec<Service>,
+    cpus: CpuPair,
+}
+
+impl Bench {
+    /// Measures one round of a row, with the services of other rows stopped.
+    fn round(&self, row: &mut Row) -> anyhow::Result<Round> {
+        let mut stopped = Vec::new();
+        for other in self.services.iter().filter(|service| !row.is_of(service)) {
+            stopped.push(other.server.child.stop()?);
+        }
+        let service = self.services.iter().find(|service| row.is_of(service));
+        let service = service.context("no service was started for this row")?;
+        let gap = Duration::from_micros(row.gap_us);
+        let mut seen = Recorder::new();
+        let cpu_ns = alone(self.cpus.caller, || {
+            let peer = &service.peer;
+            // Let the threads forget the history of other rounds, and of the time when the service was stopped.
+            paced(peer, gap, WARM_UP_CALLS, &mut Recorder::new())?;
+            let calls = calls_of(gap, row.competing);
+            let before = service.server.child.cpu_ns()?;
+            let own = paced(peer, gap, calls, &mut seen)?;
+            let after = service.server.child.cpu_ns()?;
+            Ok(approximate(after.saturating_sub(before) + own) / approximate(calls))
+        })?;
+        drop(stopped);
+        let sample = seen.sample();
+        row.all.add(&seen);
+        Ok(Round { p50_ns: approximate(sample.p50_ns), p99_ns: approximate(sample.p99_ns), cpu_ns })
     }
 }
 
@@ -315,16 +295,11 @@ fn paced(peer: &Peer, gap: Duration, calls: u64, into: &mut Recorder) -> anyhow:
     Ok(own)
 }
 
-/// The hidden command of a competing process.
-pub(crate) const COMPUTE: &str = "compute";
-
-pub(crate) fn command() -> Command {
-    Command::new(COMPUTE).hide(true)
-}
+/// A competing process.
+pub(crate) const SIDE: Side = Side { name: "compute", arguments: &[], more: None, run: compute };
 
 /// Computes until the parent ends this process.
-pub(crate) fn compute_command() -> anyhow::Result<()> {
-    child::end_with_parent()?;
+fn compute(_: &Arguments<'_>) -> anyhow::Result<()> {
     let mut x = 1_u64;
     loop {
         x = core::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
@@ -350,9 +325,6 @@ const MOST_CALLS: u64 = 5_000;
 const WARM_UP_CALLS: u64 = 4;
 /// Time left until the next call above which the caller sleeps; below, it polls the clock.
 const SLEEPS: Duration = Duration::from_micros(400);
-/// 54 rows take 80 s.
-const ROUNDS: u64 = 7;
-const QUICK_ROUNDS: u64 = 3;
 
 #[cfg(test)]
 mod tests {

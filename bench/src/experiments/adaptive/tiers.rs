@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boost_is_shown_where_somebody_is_woken() {
+    fn a_boost_is_shown_where_a_thread_is_woken() {
         let shown = |wait, gap_us, competing| is_shown(Wait(wait), gap_us, competing);
         assert!(shown(WaitPolicy::Adaptive, 100, 0) && shown(WaitPolicy::Adaptive, 10, CROWD));
         assert!(!shown(WaitPolicy::Spin, 100, 0) && !shown(WaitPolicy::Adaptive, 1, 0));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn skipped_tiers_are_noted() {
         let (granted, missing) = granted(&Params::default());
         assert_eq!(granted.len() + missing.len(), NAMES.len() + 1, "{granted:?}, {missing:?}");
         assert_eq!(granted.first(), Some(&Boost::None));

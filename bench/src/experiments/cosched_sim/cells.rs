@@ -9,14 +9,14 @@ use crate::progress::Progress;
 use crate::report::{Fields, decimals};
 use crate::workers;
 
-/// What is timed.
+/// An application that is timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Timed {
-    /// In the column `app`.
+    /// Value of the column `app`.
     pub(crate) name: &'static str,
-    /// What runs for it.
+    /// Application that runs.
     pub(crate) app: App,
-    /// Which of the application's jobs; `None` for the local tasks beside it.
+    /// Index of the timed job of the application; `None` for its local tasks.
     pub(crate) job: Option<usize>,
 }
 
@@ -32,22 +32,22 @@ pub(crate) const TIMED: [Timed; 8] = [
     Timed { name: "master-slave", app: App::MasterSlave, job: Some(0) },
 ];
 
-/// Processor time of a local task where those are timed. Ours: as long as the jobs beside them take, or longer.
+/// CPU time of a local task if local tasks are timed: at least as long as the concurrent jobs take. Chosen by us; no source.
 const LOCAL_WORK: Nanos = Nanos::from_millis(20_000);
 
-/// A cell, and what came out of it with each seed.
+/// A cell, and its results with each seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) model: Model,
     pub(crate) timed: Timed,
     pub(crate) locals: usize,
-    /// One per seed, in their order; NaN if the run was given up.
+    /// Time for each seed; NaN if the run was given up.
     pub(crate) seconds: Vec<f64>,
-    /// Share of the CPUs that the local tasks got, median.
+    /// Median share of the CPUs that the local tasks got.
     pub(crate) local_share: f64,
 }
 
-/// Runs all cells that are wanted with seeds from 1 on.
+/// Runs the wanted cells with seeds from 1 to `seeds`.
 pub(crate) fn run(wanted: &[(Model, Timed, usize)], seeds: u64, progress: &mut Progress) -> Vec<Cell> {
     let setting = |(model, timed, locals): &(Model, Timed, usize), seed: u64| Setting {
         scheme: model.scheme,
@@ -86,27 +86,25 @@ pub(crate) fn run(wanted: &[(Model, Timed, usize)], seeds: u64, progress: &mut P
 }
 
 impl Cell {
-    /// Median and ends over all seeds; `None` if a run was given up.
+    /// Returns median and extremes over all seeds; `None` if a run was given up.
     pub(crate) fn spread(&self) -> Option<Spread> {
-        if self.seconds.iter().any(|seconds| seconds.is_nan()) { None } else { Spread::of(&self.seconds) }
+        Spread::of_all(&self.seconds)
     }
 
-    /// The time as a part of another's, seed by seed; the median.
+    /// Returns the median of the time as a fraction of another's, seed by seed.
     pub(crate) fn relative_to(&self, other: &Self) -> Option<f64> {
         self.parts_of(other).map(|spread| spread.middle)
     }
 
-    /// The same with its ends.
+    /// Returns median and extremes of the time as a fraction of another's, seed by seed.
     pub(crate) fn parts_of(&self, other: &Self) -> Option<Spread> {
         let ratios: Vec<f64> =
             self.seconds.iter().zip(&other.seconds).map(|(own, other)| own / other).collect();
-        if ratios.iter().any(|ratio| ratio.is_nan()) { None } else { Spread::of(&ratios) }
+        Spread::of_all(&ratios)
     }
 
-    /// The row of the table; `linux` is the same cell under LINUX on the same kernel.
+    /// Returns the row of the table; `linux` is the corresponding cell under LINUX on the same kernel.
     pub(crate) fn fields(&self, linux: Option<&Self>) -> Fields {
-        let spread = self.spread();
-        let part = |part: fn(Spread) -> f64| spread.map_or(f64::NAN, part);
         let relative = linux.and_then(|linux| self.relative_to(linux)).unwrap_or(f64::NAN);
         Fields::default()
             .with("policy", self.model.policy)
@@ -114,9 +112,7 @@ impl Cell {
             .with("wait", "block")
             .with("local_tasks", self.locals)
             .with("app", self.timed.name)
-            .with("seconds", decimals(part(|s| s.middle), 2))
-            .with("least", decimals(part(|s| s.least), 2))
-            .with("most", decimals(part(|s| s.most), 2))
+            .with_spread(self.spread(), 2)
             .with("to_linux", decimals(relative, 3))
             .with("local_share", decimals(self.local_share, 3))
             .with("measure", self.model.measure)
@@ -147,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_given_up_makes_no_number() {
+    fn a_run_that_was_given_up_has_no_time() {
         let given_up = cell(&[10.0, f64::NAN]);
         assert_eq!((given_up.spread(), given_up.relative_to(&cell(&[1.0, 1.0]))), (None, None));
         assert_eq!(given_up.fields(None).value("seconds"), Some(&serde_json::Value::Null));

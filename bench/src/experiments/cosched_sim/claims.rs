@@ -1,7 +1,5 @@
 //! Claims of the coscheduling paper about figures 2 to 4, and our results.
 
-use serde_json::{Value, json};
-
 use super::cells::Cell;
 use crate::report::{Claim, decimals};
 
@@ -20,7 +18,7 @@ const KEPT: f64 = 0.95;
 /// The cells of a run, by name.
 pub(super) struct Table<'a>(pub(super) &'a [Cell]);
 
-/// Which model: policy and P, in packets on the kernel that preempts by goodness, as the text has it.
+/// A model: policy and P, in packets, on the kernel that preempts by goodness, in the reading of the text.
 type Name = (&'static str, Option<&'static str>);
 
 const LINUX: Name = ("linux", None);
@@ -44,12 +42,12 @@ impl Table<'_> {
         self.cells(app).find(|cell| (cell.locals, (cell.model.policy, cell.model.p)) == (locals, name))
     }
 
-    /// The time as a part of LINUX's.
+    /// Returns the time as a fraction of LINUX's.
     fn gain(&self, app: &str, locals: usize, name: Name) -> Option<f64> {
         self.cell(app, locals, name)?.relative_to(self.cell(app, locals, LINUX)?)
     }
 
-    /// The same of each P of a policy.
+    /// Returns the time as a fraction of LINUX's for each P of a policy.
     fn gains(&self, app: &str, locals: usize, policy: &str) -> Vec<(&'static str, f64)> {
         let of = |cell: &Cell| {
             let p = cell.model.p.filter(|_| cell.locals == locals && cell.model.policy == policy)?;
@@ -58,7 +56,7 @@ impl Table<'_> {
         self.cells(app).filter_map(of).collect()
     }
 
-    /// Numbers of local tasks from [`MANY`] on with which an application was timed.
+    /// Returns the numbers of local tasks from [`MANY`] on with which an application was timed.
     fn loads(&self, app: &str) -> Vec<usize> {
         let mut loads: Vec<_> = self.cells(app).map(|cell| cell.locals).filter(|l| *l >= MANY).collect();
         loads.sort_unstable();
@@ -66,7 +64,7 @@ impl Table<'_> {
         loads
     }
 
-    /// The loads of both benchmarks.
+    /// Returns the loads of both benchmarks.
     fn benchmarks(&self) -> Vec<(&'static str, usize)> {
         ["is", "mg"]
             .into_iter()
@@ -75,7 +73,7 @@ impl Table<'_> {
     }
 }
 
-/// The claims for which the run has the rows.
+/// Evaluates the claims for which the run has the rows.
 pub(super) fn all(table: &Table<'_>) -> Vec<Claim> {
     [s5(table), s11(table), s19(table), s20(table), s22(table), s24(table), s26a(table), s26b(table)]
         .into_iter()
@@ -87,19 +85,15 @@ fn least(gains: &[(&'static str, f64)]) -> Option<(&'static str, f64)> {
     gains.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn ratio(value: f64) -> Value {
-    decimals(value, 3)
-}
-
-/// The text of a claim, and, if it does not hold, why.
+/// Returns the text of a claim, with the reason if it does not hold.
 fn because(text: &str, holds: bool, why: &str) -> String {
     if holds { text.to_owned() } else { format!("{text}. {why}") }
 }
 
-/// A cell's part of a claim: benchmark and load, what was measured, whether the claim holds there.
+/// A cell's part of a claim: benchmark and load, measured value, and whether the claim holds there.
 type Verdict = (String, String, bool);
 
-/// A claim about cells, which holds if it does in all of them.
+/// Returns a claim about cells, which holds if it holds in all of them.
 fn of_cells(id: &'static str, text: &str, why: &str, published: &str, cells: Vec<Verdict>) -> Option<Claim> {
     if cells.is_empty() {
         return None;
@@ -107,8 +101,7 @@ fn of_cells(id: &'static str, text: &str, why: &str, published: &str, cells: Vec
     let holds = cells.iter().all(|(.., holds)| *holds);
     let measured: Vec<_> =
         cells.into_iter().map(|(cell, measured, _)| format!("{cell} {measured}")).collect();
-    let (text, measured) = (because(text, holds, why), measured.join(", ").into());
-    Some(Claim { id, text, published: published.into(), measured, holds })
+    Some(Claim::new(id, because(text, holds, why), published, measured.join(", "), holds))
 }
 
 fn s5(table: &Table<'_>) -> Option<Claim> {
@@ -138,7 +131,7 @@ fn s11(table: &Table<'_>) -> Option<Claim> {
     if let Some(printed) = printed.map(part).min_by(f64::total_cmp) {
         text += &format!(" (algorithm 2 as printed: {printed:.2})");
     }
-    Some(Claim { id: "S11", text, published: "avoided".into(), measured: ratio(worst), holds: worst >= KEPT })
+    Some(Claim::new("S11", text, "avoided", decimals(worst, 3), worst >= KEPT))
 }
 
 fn s19(table: &Table<'_>) -> Option<Claim> {
@@ -185,13 +178,8 @@ fn s22(table: &Table<'_>) -> Option<Claim> {
                 from LINUX), as it communicates less: parts of LINUX's time";
     let why = "No published suite has a class T. Class S stands for it, with small messages but one per 0.3 ms of computing: \
                it depends more on being scheduled together than class A does";
-    Some(Claim {
-        id: "S22",
-        text: because(text, holds, why),
-        published: json!("IS below 1, MG-T 1"),
-        measured: json!(format!("IS {is:.3}, MG-T {most:.3}")),
-        holds,
-    })
+    let measured = format!("IS {is:.3}, MG-T {most:.3}");
+    Some(Claim::new("S22", because(text, holds, why), "IS below 1, MG-T 1", measured, holds))
 }
 
 fn s24(table: &Table<'_>) -> Option<Claim> {
@@ -214,13 +202,8 @@ fn s26a(table: &Table<'_>) -> Option<Claim> {
     let text =
         "master and slaves are fastest with P near 0: the best P, and P near 0, fractions of LINUX's time";
     let why = "When a slave is woken its queue holds one packet, regardless of its history: P matters less than seeds";
-    Some(Claim {
-        id: "S26a",
-        text: because(text, holds, why),
-        published: json!("P near 0"),
-        measured: json!(format!("P = {best} {gain:.3}:{near_0:.3}")),
-        holds,
-    })
+    let measured = format!("P = {best} {gain:.3}:{near_0:.3}");
+    Some(Claim::new("S26a", because(text, holds, why), "P near 0", measured, holds))
 }
 
 fn s26b(table: &Table<'_>) -> Option<Claim> {
@@ -235,13 +218,8 @@ fn s26b(table: &Table<'_>) -> Option<Claim> {
     let text = "P matters more to DYN than to PRED for master and slaves: range over all P, fractions of LINUX's time";
     let why =
         "A slave's message is acknowledged before the scheduler runs again: both policies count the same";
-    Some(Claim {
-        id: "S26b",
-        text: because(text, holds, why),
-        published: json!("DYN above PRED"),
-        measured: json!(format!("DYN {dynamic:.3}, PRED {predictive:.3}")),
-        holds,
-    })
+    let measured = format!("DYN {dynamic:.3}, PRED {predictive:.3}");
+    Some(Claim::new("S26b", because(text, holds, why), "DYN above PRED", measured, holds))
 }
 
 fn count(number: usize) -> f64 {
@@ -288,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_differs_only_what_says_so_holds() {
+    fn without_differences_only_claims_of_equality_hold() {
         let same = cells(|_| 10.0);
         for (id, expected) in [("S5", false), ("S19", false), ("S20", false), ("S24", true), ("S26b", false)]
         {

@@ -1,96 +1,64 @@
-//! `cosched-sim`: figures 2 to 4 of the coscheduling paper, simulated: LINUX, DYN and PRED, and what else there is.
+//! `cosched-sim`: figures 2 to 4 of the coscheduling paper, simulated: LINUX, DYN and PRED, and other policies.
 
 mod cells;
 mod claims;
 mod figures;
 mod models;
 
-use anyhow::ensure;
-
-use crate::experiment::Experiment;
-use crate::params::{Axis, Params};
-use crate::progress::Progress;
+use crate::experiment::{Experiment, Run};
+use crate::params::{Axis, Params, names};
 use crate::report::{Fields, Report};
 use cells::{Cell, TIMED, Timed};
+pub(super) use models::scheme;
 use models::{Model, PASTS, POLICIES};
 
-/// The experiment. Each cell is run with every seed; all models meet the same seeds, and are compared seed by seed.
-#[derive(Debug)]
-pub(crate) struct CoschedSim;
+/// Simulated jobs with local tasks. Each cell is run with every seed; the models share the seeds, and are compared seed by seed.
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "cosched-sim",
+    paper: Some("coscheduling"),
+    figure: Some("Figs. 2-4"),
+    about: "simulated: duration of parallel jobs with local tasks, under LINUX, DYN, PRED and their rivals",
+    axes: &[
+        Axis::new("policy", "Only these policies", &POLICIES),
+        Axis::new("p", "Only these weights of the past, for policies that have one", &PASTS),
+        Axis::new("wait", "Only these waiting policies", &["block"]),
+        Axis::new("local_tasks", "Only these numbers of local tasks per node", &LOADS),
+        Axis::new("app", "Only these applications", &APPS),
+    ],
+    draws: true,
+    without_aa: Some("simulated: equal seeds give equal numbers; the rows show the spread over seeds"),
+    claims: &claims::IDS,
+    run,
+    ..Experiment::DEFAULT
+};
 
-impl Experiment for CoschedSim {
-    fn name(&self) -> &'static str {
-        "cosched-sim"
-    }
-
-    fn paper(&self) -> Option<&'static str> {
-        Some("coscheduling")
-    }
-
-    fn figure(&self) -> Option<&'static str> {
-        Some("Figs. 2-4")
-    }
-
-    fn about(&self) -> &'static str {
-        "simulated: duration of parallel jobs with local tasks, under LINUX, DYN, PRED and their rivals"
-    }
-
-    fn axes(&self) -> &'static [Axis] {
-        &[
-            Axis { column: "policy", help: "Only these policies", values: &POLICIES },
-            Axis {
-                column: "p",
-                help: "Only these weights of the past, for policies that have one",
-                values: &PASTS,
-            },
-            Axis { column: "wait", help: "Only these waiting policies", values: &["block"] },
-            Axis {
-                column: "local_tasks",
-                help: "Only these numbers of local tasks per node",
-                values: &LOADS,
-            },
-            Axis { column: "app", help: "Only these applications", values: &APPS },
-        ]
-    }
-
-    fn draws(&self) -> bool {
-        true
-    }
-
-    fn without_aa(&self) -> Option<&'static str> {
-        Some("simulated: equal seeds give equal numbers; the rows show the spread over seeds")
-    }
-
-    fn run(&self, params: &Params, progress: &mut Progress) -> anyhow::Result<Report> {
-        let seeds = if params.quick { QUICK_SEEDS } else { SEEDS };
-        let wanted: Vec<_> = wanted(params.quick).into_iter().filter(|cell| keeps(params, cell)).collect();
-        let cells = cells::run(&wanted, seeds, progress);
-        let mut report = Report::default();
-        report.params = Fields::default()
+fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let params = run.params;
+    let seeds = if params.quick { QUICK_SEEDS } else { SEEDS };
+    let wanted: Vec<_> = wanted(params.quick).into_iter().filter(|cell| keeps(params, cell)).collect();
+    let cells = cells::run(&wanted, seeds, run.progress);
+    let mut report = Report {
+        params: Fields::default()
             .with("seeds", seeds)
             .with("nodes", pronto_sched_sim::paper::coscheduling::NODES)
             .with("link", "100 Mb/s, 0.1 ms")
             .with("kernel", "counters and priorities of Linux 2.2, tick 10 ms")
-            .with("parameters", "documented in crates/sched-sim/src/paper/coscheduling.rs");
-        report.rows = cells.iter().map(|cell| cell.fields(linux(&cells, cell))).collect();
-        report.claims = claims::all(&claims::Table(&cells));
-        report.figures = figures::all(&cells);
-        if params.chosen().next().is_none() {
-            for id in claims::IDS {
-                ensure!(report.claims.iter().any(|claim| claim.id == id), "the run has no claim {id}");
-            }
-        }
-        report.note(
-            "times are simulated. `to_linux` is the median, over seeds, of the time as a fraction of LINUX's with the same seed",
-        );
-        report.note(
-            "`local_share` is the local tasks' share of all CPUs; it is meaningless where they are timed themselves",
-        );
-        Ok(report)
-    }
+            .with("parameters", "documented in crates/sched-sim/src/paper/coscheduling.rs"),
+        rows: cells.iter().map(|cell| cell.fields(linux(&cells, cell))).collect(),
+        claims: claims::all(&claims::Table(&cells)),
+        figures: figures::all(&cells),
+        ..Report::default()
+    };
+    report.note(
+        "times are simulated. `to_linux` is the median, over seeds, of the time as a fraction of LINUX's with the same seed",
+    );
+    report.note(
+        "`local_share` is the local tasks' share of all CPUs; it is meaningless where they are timed themselves",
+    );
+    Ok(report)
 }
 
-/// The same cell under LINUX, on the same kernel.
+/// Returns the corresponding cell under LINUX, on the same kernel.
 fn linux<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
     cells.iter().find(|other| {
         other.model.policy == "linux"
@@ -106,7 +74,7 @@ fn keeps(params: &Params, (model, timed, locals): &(Model, Timed, usize)) -> boo
         && params.keeps("app", timed.name)
 }
 
-/// All cells of a run.
+/// Returns all cells of a run.
 fn wanted(quick: bool) -> Vec<(Model, Timed, usize)> {
     let loads: &[usize] = if quick { &[0, 3, 5] } else { &[0, 1, 2, 3, 4, 5] };
     let mut of_figures = models::paper();
@@ -135,19 +103,10 @@ fn wanted(quick: bool) -> Vec<(Model, Timed, usize)> {
 
 const LOADS: [&str; 6] = ["0", "1", "2", "3", "4", "5"];
 
-const APPS: [&str; TIMED.len()] = {
-    let mut names = [""; TIMED.len()];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = TIMED[index].name;
-        index += 1;
-    }
-    names
-};
+const APPS: [&str; TIMED.len()] = names!(TIMED);
 
-/// Of each cell.
+/// Number of seeds of each cell.
 const SEEDS: u64 = 20;
-/// See [`SEEDS`].
 const QUICK_SEEDS: u64 = 3;
 
 #[cfg(test)]
@@ -155,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cell_has_its_linux_beside_it() {
+    fn every_cell_has_a_corresponding_linux_cell() {
         for quick in [true, false] {
             let all = wanted(quick);
             for (model, timed, load) in &all {
@@ -168,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_has_every_cell_that_a_claim_asks_for() {
+    fn a_quick_run_has_every_cell_that_a_claim_needs() {
         let all = wanted(true);
         for timed in TIMED {
             assert!(all.iter().any(|(_, of, _)| *of == timed), "{timed:?}");

@@ -12,7 +12,7 @@ use pronto_sched_sim::scheduler::linux2::Preemption;
 pub(crate) struct Model {
     /// `linux`, `dyn`, `pred`, or one of its rivals.
     pub(crate) policy: &'static str,
-    /// P, if there is one: the share as the option spells it.
+    /// P, if there is one: the share as in the option.
     pub(crate) p: Option<&'static str>,
     /// `packets` or `bytes`, if anything is counted.
     pub(crate) measure: Option<&'static str>,
@@ -20,18 +20,18 @@ pub(crate) struct Model {
     pub(crate) preemption: &'static str,
     /// `text` or `printed`.
     pub(crate) reading: &'static str,
-    /// The same for the simulator.
+    /// Scheme of the simulator.
     pub(crate) scheme: Scheme,
 }
 
-/// Values of P: near 0 and near 1 as the paper has them, and between.
+/// Values of P: near 0 and near 1 as in the paper, and between.
 pub(crate) const PASTS: [&str; 5] = ["0.01", "0.25", "0.5", "0.75", "0.99"];
 
 /// Names of policies.
 pub(crate) const POLICIES: [&str; 9] =
     ["linux", "dyn", "pred", "pred-carried", "pred-auto", "gang", "explicit", "explicit-crash", "bcs"];
 
-/// A crash of the master so long after the jobs begin: amid the shortest of them.
+/// Time of the master's crash after the start of the jobs: in the middle of the shortest one.
 const CRASH: Nanos = Nanos::from_millis(5_000);
 
 impl Model {
@@ -39,19 +39,19 @@ impl Model {
         Self { policy, p: None, measure: None, preemption: "goodness", reading: "text", scheme }
     }
 
-    /// LINUX: what others are compared with.
+    /// Returns LINUX, the baseline of the others.
     pub(crate) fn linux() -> Self {
         Self::new("linux", Scheme::Predicted(Prediction::default()))
     }
 
-    /// DYN or PRED in the paper's packets.
+    /// Returns DYN or PRED counting packets, as in the paper.
     pub(crate) fn of_paper(policy: Policy, p: &'static str) -> Self {
         let name = if policy == Policy::Dynamic { "dyn" } else { "pred" };
         let scheme = Scheme::Predicted(predicted(policy, past(p)));
         Self { p: Some(p), measure: Some("packets"), ..Self::new(name, scheme) }
     }
 
-    /// Counting bytes and messages, as we do.
+    /// Makes the model count bytes and messages, as in our implementation.
     fn in_bytes(self) -> Self {
         let measure = Measure::BytesAndMessages;
         let scheme = match self.scheme {
@@ -62,12 +62,12 @@ impl Model {
         Self { measure: Some("bytes"), scheme, ..self }
     }
 
-    /// On the kernel in which counters alone decide whether a woken task preempts.
+    /// Selects the kernel in which only counters decide whether a woken task preempts.
     fn by_counter(self) -> Self {
         Self { preemption: "counter", ..self }
     }
 
-    /// The algorithm as printed.
+    /// Selects the algorithm as printed.
     fn printed(self) -> Self {
         let scheme = match self.scheme {
             Scheme::Predicted(prediction) => {
@@ -78,7 +78,7 @@ impl Model {
         Self { reading: "printed", scheme, ..self }
     }
 
-    /// How the kernel preempts.
+    /// Returns the preemption rule of the kernel.
     pub(crate) fn kernel(&self) -> Preemption {
         if self.preemption == "counter" { Preemption::ByCounter } else { Preemption::ByGoodness }
     }
@@ -95,20 +95,20 @@ impl Model {
     }
 }
 
-/// The paper's: LINUX, and both policies at both ends of P.
+/// Returns the paper's models: LINUX, and both policies at both ends of P.
 pub(crate) fn paper() -> Vec<Model> {
     let ends = [PASTS[0], PASTS[4]];
     let of = |policy| ends.map(|p| Model::of_paper(policy, p));
     [Model::linux()].into_iter().chain(of(Policy::Dynamic)).chain(of(Policy::Predictive)).collect()
 }
 
-/// P between its ends.
+/// Returns both policies with P between its ends.
 pub(crate) fn between() -> Vec<Model> {
     let of = |policy| PASTS[1..4].iter().map(move |p| Model::of_paper(policy, p));
     of(Policy::Dynamic).chain(of(Policy::Predictive)).collect()
 }
 
-/// Ours and the others', on the same kernel; and the paper's on other kernels, in another measure, and as printed.
+/// Returns our models and other policies on one kernel, and the paper's on other kernels, with another measure, and as printed.
 pub(crate) fn others() -> Vec<Model> {
     let pred = Model::of_paper(Policy::Predictive, PASTS[4]);
     let Scheme::Predicted(prediction) = pred.scheme else { unreachable!("PRED predicts") };
@@ -130,7 +130,21 @@ pub(crate) fn others() -> Vec<Model> {
     models
 }
 
-/// P as a share.
+/// Returns the scheme of a policy, with P at the end at which the paper found it best.
+pub(crate) fn scheme(policy: &str) -> Scheme {
+    let near_1 = past(PASTS[4]);
+    match policy {
+        "dyn" => Scheme::Predicted(predicted(Policy::Dynamic, past(PASTS[0]))),
+        "pred" => Scheme::Predicted(predicted(Policy::Predictive, near_1)),
+        "pred-carried" => Scheme::Carried(predicted(Policy::Predictive, near_1)),
+        "gang" => Scheme::Gang,
+        "bcs" => Scheme::Bcs,
+        "implicit" => Scheme::Implicit,
+        _ => Scheme::Predicted(predicted(Policy::Linux, near_1)),
+    }
+}
+
+/// Returns P as a share.
 fn past(p: &str) -> Share {
     let hundredths = match p {
         "0.01" => 1,
@@ -162,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_what_their_names_say() {
+    fn shares_match_their_names() {
         let millionths = PASTS.map(|p| f64::from(past(p).as_millionths()) / 1e6);
         let named = PASTS.map(|p| p.parse::<f64>().unwrap());
         assert_eq!(millionths, named);

@@ -1,5 +1,5 @@
-//! Expedite on a real kernel: the paper's figures 1 to 5 and ours, in the lab, with the module, with what there is without it, and
-//! with nothing.
+//! Expedite on a real kernel: the paper's figures 1 to 5 and ours, in the lab, with the module, with the existing alternatives, and
+//! without any boost.
 
 mod computing;
 mod handlers;
@@ -9,15 +9,28 @@ mod pairs;
 mod pings;
 mod trial;
 
-pub(super) use computing::Computing;
-pub(super) use handlers::Handlers;
-pub(super) use late::Late;
-pub(super) use nice::Nice;
+pub(super) use computing::EXPERIMENT as COMPUTING;
+pub(super) use handlers::EXPERIMENT as HANDLERS;
+pub(super) use late::EXPERIMENT as LATE;
+pub(super) use nice::EXPERIMENT as NICE;
 pub(super) use pairs::{PAIRS, TENTH};
 pub(super) use pings::{PINGS_BOOSTED, PINGS_WITHOUT};
 
+use trial::Traffic;
+
+use crate::expedite::Setting;
+use crate::experiment::{Experiment, Rounds, Run};
 use crate::lab::Lab;
-use crate::params::Axis;
+use crate::params::{Axis, Choice as _};
+use crate::report::Fields;
+
+/// An experiment in the lab, in which the settings take turns.
+const IN_THE_LAB: Experiment = Experiment {
+    paper: Some("expedite"),
+    rounds: [Rounds::new(5, 0); 2],
+    lab: |params| Ok(Some(lab(params.quick))),
+    ..Experiment::DEFAULT
+};
 
 /// The machine: handlers and background on one CPU, senders on the other.
 const fn lab(quick: bool) -> Lab {
@@ -30,11 +43,13 @@ const fn lab(quick: bool) -> Lab {
     }
 }
 
-const SETTING: Axis = Axis {
-    column: "setting",
-    help: "Only handlers with this boost",
-    values: &["off", "module", "fifo", "deadline", "slice"],
-};
+const SETTING: Axis = Axis::new("setting", "Only handlers with this boost", Setting::NAMES);
 
-/// Rounds, in which the settings take turns.
-const ROUNDS: u32 = 5;
+/// Returns the parameters of a run with this traffic.
+fn described(run: &Run<'_>, traffic: Traffic) -> Fields {
+    Fields::default()
+        .with("bytes", crate::expedite::BYTES)
+        .with("interval_ms", u64::try_from(traffic.interval.as_millis()).unwrap_or(u64::MAX))
+        .with("messages", traffic.count * run.rounds)
+        .with("rounds", run.rounds)
+}

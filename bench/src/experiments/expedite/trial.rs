@@ -1,33 +1,32 @@
-//! One trial: a handler in some setting, what its messages took, and what the background did meanwhile.
+//! One trial: a handler in some setting, the delays of its messages, and the concurrent work of the background.
 
 use core::time::Duration;
-use std::thread;
 
 use crate::clock;
 use crate::expedite::{Counters, Handler, Load, Machine, Sample, Setting, Work, ping_all};
+use crate::params::Choice as _;
 use crate::report::{Fields, Report, decimals};
-use crate::sample::{a_to_a, approximate};
-use crate::wakeup::Delays;
+use crate::sample::{Recorder, a_to_a, approximate};
 
-/// What counts as late (section 4.1: "delays of millisecond-order").
+/// Delay from which a message counts as late (section 4.1: "delays of millisecond-order").
 pub(super) const LATE: Duration = Duration::from_millis(1);
 
-/// Twice as long as it took a node to pay for its start: 1.1 s.
+/// Twice the time that a node's CPU budget takes to recover from its start, 1.1 s.
 const PAID_BACK: Duration = Duration::from_secs(2);
 
-/// A handler, and what was measured with it so far.
+/// A handler, and its measurements so far.
 #[derive(Debug)]
 pub(super) struct Trial {
     pub(super) work: Work,
     handler: Handler,
-    /// By round, and within it by connection.
-    pub(super) rounds: Vec<Vec<Delays>>,
+    /// Delays by round, and within it by connection.
+    pub(super) rounds: Vec<Vec<Recorder>>,
     pub(super) counters: Counters,
-    /// What each round's background did.
+    /// Work of the background in each round.
     background: Vec<Background>,
 }
 
-/// What the whole background did in a round.
+/// Work of the whole background in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Background {
     elements: f64,
@@ -37,7 +36,7 @@ struct Background {
     seconds: f64,
 }
 
-/// How messages are sent in a round.
+/// Messages of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traffic {
     pub(super) count: u32,
@@ -45,7 +44,12 @@ pub(super) struct Traffic {
 }
 
 impl Trial {
-    /// Starts a handler for each kind of work; a handler that the machine refuses is noted and skipped.
+    /// Returns transport and setting, for the progress.
+    pub(super) fn label(&self) -> String {
+        format!("{} {}", self.work.transport.name(), self.work.setting.name())
+    }
+
+    /// Starts a handler for each kind of work. A handler that the machine refuses is noted and skipped.
     pub(super) fn start_all(
         works: impl IntoIterator<Item = Work>,
         report: &mut Report,
@@ -95,47 +99,47 @@ impl Trial {
         ping_all(&mut self.handler.lines, traffic.count, traffic.interval, machine.sender()).map(drop)
     }
 
-    /// Forgets what was measured: the next rows begin.
+    /// Discards the measurements before the next rows.
     pub(super) fn begin(&mut self) {
         self.rounds.clear();
         self.background.clear();
         self.counters = Counters::default();
     }
 
-    /// The delays of all messages of the connections that `wanted` keeps.
-    pub(super) fn pings(&self, wanted: impl Fn(usize) -> bool) -> Delays {
+    /// Returns the delays of all messages of the connections that `wanted` selects.
+    pub(super) fn pings(&self, wanted: impl Fn(usize) -> bool) -> Recorder {
         all(&self.rounds, wanted)
     }
 
-    /// The ninetieth hundredth of the delays of each round, microseconds.
+    /// Returns the 90th percentile of the delays of each round, in microseconds.
     pub(super) fn p90_by_round(&self) -> Vec<f64> {
         p90_by_round(&self.rounds, |_| true)
     }
 
-    /// Boosts given, as a share of the messages.
+    /// Returns the number of granted boosts as a share of the messages.
     pub(super) fn granted(&self) -> f64 {
-        // Each round began with one message on each connection that was not counted.
+        // Each round begins with one uncounted message on each connection.
         let first = (self.rounds.len() * self.handler.lines.len()) as u64;
-        approximate(self.counters.boosts()) / approximate((self.pings(|_| true).count() + first).max(1))
+        approximate(self.counters.boosts()) / approximate((self.pings(|_| true).operations() + first).max(1))
     }
 
-    /// Boosted time as a share of the CPU.
+    /// Returns the boosted time as a share of the CPU.
     pub(super) fn boosted_share(&self) -> f64 {
         let seconds: f64 = self.background.iter().map(|round| round.seconds).sum();
         approximate(self.counters.boosted_ns()) / 1e9 / seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// Elements that the whole background computed in a second, by round.
+    /// Returns the number of elements that the whole background computed per second, by round.
     pub(super) fn rates(&self) -> Vec<f64> {
         self.background.iter().map(|round| round.elements / round.seconds).collect()
     }
 
-    /// Share of the CPU that the background got, by the kernel's accounting, by round.
+    /// Returns the share of the CPU that the background got by the kernel's accounting, by round.
     pub(super) fn shares(&self) -> Vec<f64> {
         self.background.iter().map(|round| round.ran_ns / 1e9 / round.seconds).collect()
     }
 
-    /// How much longer than it asked for the background slept, microseconds on average; none if it does not sleep.
+    /// Returns the mean excess of the background's sleeps in microseconds; `None` if it does not sleep.
     pub(super) fn overslept_us(&self) -> Option<f64> {
         let (late, sleeps) = self
             .background
@@ -144,40 +148,40 @@ impl Trial {
         (sleeps > 0.0).then(|| late / sleeps / 1e3)
     }
 
-    /// The columns of what the messages of some connections took.
+    /// Adds the columns of the delays of some connections.
     pub(super) fn columns(&self, row: Fields, wanted: impl Fn(usize) -> bool) -> Fields {
         columns(&self.rounds, row, wanted)
     }
 
-    /// The columns of what the module did for all connections.
+    /// Adds the columns of the module's counters for all connections.
     pub(super) fn counted(&self, row: Fields) -> Fields {
         row.with("boosts", self.counters.boosts()).with("denied", self.counters.denied())
     }
 
-    /// The share of messages that were late.
+    /// Returns the share of late messages.
     pub(super) fn late(&self, wanted: impl Fn(usize) -> bool) -> f64 {
         self.pings(wanted).share_above(LATE)
     }
 
-    /// How many messages that were.
+    /// Returns the number of late messages.
     pub(super) fn late_count(&self) -> u64 {
         self.pings(|_| true).count_above(LATE)
     }
 
-    /// The ninety-ninth hundredth of all delays, microseconds.
+    /// Returns the 99th percentile of all delays, in microseconds.
     pub(super) fn p99(&self) -> f64 {
         us(self.pings(|_| true).quantile_ns(0.99))
     }
 
-    /// The ninetieth hundredth of all delays, microseconds.
+    /// Returns the 90th percentile of all delays, in microseconds.
     pub(super) fn p90(&self) -> f64 {
         us(self.pings(|_| true).quantile_ns(0.9))
     }
 }
 
-/// The delays of all messages in these rounds of the connections that `wanted` keeps.
-fn all(rounds: &[Vec<Delays>], wanted: impl Fn(usize) -> bool) -> Delays {
-    let mut all = Delays::default();
+/// Returns the delays of all messages in these rounds of the connections that `wanted` selects.
+fn all(rounds: &[Vec<Recorder>], wanted: impl Fn(usize) -> bool) -> Recorder {
+    let mut all = Recorder::default();
     for (index, pings) in rounds.iter().flat_map(|round| round.iter().enumerate()) {
         if wanted(index) {
             all.add(pings);
@@ -186,12 +190,12 @@ fn all(rounds: &[Vec<Delays>], wanted: impl Fn(usize) -> bool) -> Delays {
     all
 }
 
-fn p90_by_round(rounds: &[Vec<Delays>], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+fn p90_by_round(rounds: &[Vec<Recorder>], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
     rounds.chunks(1).map(|round| us(all(round, &wanted).quantile_ns(0.9))).collect()
 }
 
-/// A/A is of p90, which is what is judged.
-fn columns(rounds: &[Vec<Delays>], row: Fields, wanted: impl Fn(usize) -> bool) -> Fields {
+/// Adds the columns of delays. A/A is that of p90, on which the claims are based.
+fn columns(rounds: &[Vec<Recorder>], row: Fields, wanted: impl Fn(usize) -> bool) -> Fields {
     let delays = all(rounds, &wanted);
     let at = |share| decimals(us(delays.quantile_ns(share)), 1);
     row.with("p50_us", at(0.5))
@@ -211,7 +215,7 @@ impl Background {
             all.ran_ns += approximate(ran);
             all.sleeps += approximate(sleeps);
             all.late_ns += approximate(late);
-            // They are asked one after the other: spans differ by microseconds.
+            // The processes report one after the other, so their spans differ by microseconds.
             all.seconds += approximate(at) / 1e9;
         }
         all.seconds /= approximate(after.len().max(1) as u64);
@@ -219,30 +223,33 @@ impl Background {
     }
 }
 
-/// Sleeps until nodes may be raised: with its links a node has run for a tenth of a second, and real-time for good it has a tenth
-/// of a processor to pay that from.
+/// Sleeps until nodes may become real-time: setting up its links takes a node a tenth of a second of CPU time, and an always real-time
+/// node has a budget of a tenth of a CPU.
 fn settle(trials: &[Trial]) {
     if trials.iter().any(|trial| trial.work.transport.is_node() && trial.work.setting == Setting::Fifo) {
-        let end = clock::now() + PAID_BACK;
-        while let Some(left) = end.checked_duration_since(clock::now()).filter(|left| !left.is_zero()) {
-            thread::park_timeout(left);
-        }
+        clock::sleep_until(clock::now() + PAID_BACK);
     }
 }
 
-/// The trial of a setting.
+/// Returns the trial of a setting.
 pub(super) fn of(trials: &[Trial], setting: Setting) -> Option<&Trial> {
     trials.iter().find(|trial| trial.work.setting == setting)
 }
 
-/// The median; zero of nothing.
+/// Returns the median; zero without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The median of what is left of `more` beside `less`, round by round, as a loss: 0.01 is one per cent.
+/// Returns the median ratio of the p90 of two trials, round by round.
+pub(super) fn p90_ratio(upper: &Trial, lower: &Trial) -> f64 {
+    let (upper, lower) = (upper.p90_by_round(), lower.p90_by_round());
+    median(upper.iter().zip(&lower).map(|(upper, lower)| upper / lower))
+}
+
+/// Returns the median loss of `less` relative to `more`, round by round: 0.01 is one per cent.
 pub(super) fn loss(less: &[f64], more: &[f64]) -> f64 {
     1.0 - median(less.iter().zip(more).map(|(less, more)| less / more))
 }
@@ -262,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_held_against_each_other_connection_by_connection() {
+    fn rounds_are_compared_connection_by_connection() {
         let round = |times: [u64; 2]| {
             times.map(|us| {
-                let mut delays = Delays::default();
-                delays.record(1_000 * us);
+                let mut delays = Recorder::default();
+                delays.record_single(Duration::from_micros(us));
                 delays
             })
         };
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_background_is_all_its_processes() {
+    fn a_background_is_the_sum_of_its_processes() {
         let at = |at, elements, ran| Sample { at, elements, sleeps: 1, late: 0, ran };
         let before = [at(0, 0, 0), at(0, 10, 0)];
         let after = [at(2_000_000_000, 100, 1_000_000_000), at(2_000_000_000, 110, 500_000_000)];

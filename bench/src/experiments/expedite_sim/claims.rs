@@ -27,23 +27,23 @@ pub(super) const IDS: [&str; 16] = [
     "X33d",
 ];
 
-/// The trials that claims are made of.
+/// The trials that the claims are based on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Results<'a>(pub(super) &'a [Measured]);
 
 impl<'a> Results<'a> {
-    /// The first trial of a figure under a boost.
+    /// Returns the first trial of a figure with a boost.
     pub(super) fn find(self, figure: &str, boost: Boost) -> Option<&'a Measured> {
         self.0.iter().find(|measured| measured.trial.figure == figure && measured.trial.boost() == boost)
     }
 
-    /// The longest round trip with nothing beside, microseconds.
+    /// Returns the longest round trip without background, in microseconds.
     fn alone(self) -> Option<f64> {
         self.find("alone", Boost::None).map(|alone| alone.over(0, |summary| summary.longest_us).most)
     }
 }
 
-/// The claims that these trials can answer.
+/// Evaluates the claims for which there are trials.
 pub(super) fn claims(results: Results<'_>) -> Vec<Claim> {
     let figures_1_to_5 = [
         compute_only(results),
@@ -73,53 +73,36 @@ fn compute_only(results: Results<'_>) -> Option<Claim> {
         let on = |m: &&Measured| m.trial.kernel() == Kernel::Eevdf && m.trial.background == background;
         today.clone().find(on).map(|m| m.over(0, |summary| summary.longest_us).most)
     };
-    let since =
-        longest("compute-only").zip(longest("nothing")).map_or_else(String::new, |(beside, alone)| {
-            format!("; on Linux 7.2 it delays some by up to {:.2} ms, see `today`", (beside - alone) / 1e3)
-        });
-    Some(Claim {
-        id: "X23",
-        text: format!(
-            "Fig. 1 (a): compute-only, despite 99 % of the CPU, delays no ping (share of pings late by 1 ms{since})"
-        ),
-        published: json!(0),
-        measured: decimals(late.most, 4),
-        holds: late.most == 0.0,
-    })
+    let since = longest("compute-only").zip(longest("nothing")).map_or_else(String::new, |(with, alone)| {
+        format!("; on Linux 7.2 it delays some by up to {:.2} ms, see `today`", (with - alone) / 1e3)
+    });
+    let text = format!(
+        "Fig. 1 (a): compute-only, despite 99 % of the CPU, delays no ping (share of pings late by 1 ms{since})"
+    );
+    Some(Claim::new("X23", text, 0, decimals(late.most, 4), late.most == 0.0))
 }
 
 fn sleepers(results: Results<'_>) -> Option<Claim> {
     let measured = results.find("1b", Boost::None)?;
     let ceiling = (measured.over(0, |summary| summary.longest_us).most - results.alone()?) / 1e3;
     let late = late(measured).mean;
-    Some(Claim {
-        id: "X24",
-        text: format!(
-            "Fig. 1 (b): sleep-mostly delays pings by milliseconds, up to 5 (longest delay, ms; {:.0} % of the pings \
+    let text = format!(
+        "Fig. 1 (b): sleep-mostly delays pings by milliseconds, up to 5 (longest delay, ms; {:.0} % of the pings \
              are late, which is more than the paper's `occasionally`: both sleepers compute for 5 of 60 ms)",
-            late * 100.0
-        ),
-        published: json!(5),
-        measured: decimals(ceiling, 2),
-        holds: late > 0.0 && (4.0..=5.05).contains(&ceiling),
-    })
+        late * 100.0
+    );
+    Some(Claim::new("X24", text, 5, decimals(ceiling, 2), late > 0.0 && (4.0..=5.05).contains(&ceiling)))
 }
 
 fn boosted(results: Results<'_>) -> Option<Claim> {
     let late = late(results.find("2b", Boost::Counter)?);
     let compute = results.find("2a", Boost::Counter).map_or(0.0, |m| self::late(m).mean);
-    Some(Claim {
-        id: "X25",
-        text: "Fig. 2: with Expedite no significant delays (share late; fewer than one in a thousand is none: the boost \
-               ends at dispatch, so a handler that is at work when a sleeper wakes can still lose)"
-            .into(),
-        published: json!(0),
-        measured: decimals(late.mean.max(compute), 5),
-        holds: late.mean.max(compute) < 0.001,
-    })
+    let text = "Fig. 2: with Expedite no significant delays (share late; fewer than one in a thousand is none: the boost \
+               ends at dispatch, so a handler that is at work when a sleeper wakes can still lose)";
+    Some(Claim::new("X25", text, 0, decimals(late.mean.max(compute), 5), late.mean.max(compute) < 0.001))
 }
 
-/// The mean share of late pings of the first nine pairs.
+/// Returns the mean share of late pings of the first nine pairs.
 fn nine_late(measured: &Measured) -> f64 {
     (0..9).map(|pair| measured.over(pair, |summary| summary.late).mean).sum::<f64>() / 9.0
 }
@@ -127,15 +110,10 @@ fn nine_late(measured: &Measured) -> f64 {
 fn nine(results: Results<'_>) -> Option<Claim> {
     let before = nine_late(results.find("3a", Boost::None)?);
     let after = nine_late(results.find("3b", Boost::Counter)?);
-    Some(Claim {
-        id: "X26",
-        text: format!(
-            "Fig. 3: of ten pairs nine use Expedite, and stop suffering (share late, of the nine; {before:.3} before)"
-        ),
-        published: json!(0),
-        measured: decimals(after, 4),
-        holds: before > 0.0 && after < 0.02 * before,
-    })
+    let text = format!(
+        "Fig. 3: of ten pairs nine use Expedite, and stop suffering (share late, of the nine; {before:.3} before)"
+    );
+    Some(Claim::new("X26", text, 0, decimals(after, 4), before > 0.0 && after < 0.02 * before))
 }
 
 fn tenth(results: Results<'_>) -> Option<Claim> {
@@ -144,105 +122,73 @@ fn tenth(results: Results<'_>) -> Option<Claim> {
     let after = mean(results.find("3b", Boost::Counter)?);
     let by_sleepers = before - results.alone()?;
     let slight = (after - before) / by_sleepers;
-    Some(Claim {
-        id: "X27",
-        text: "Fig. 4: the tenth pair suffers slightly, much less than from sleep-mostly (its mean delay by the nine, in \
-               parts of that by everything else)"
-            .into(),
-        published: Value::Null,
-        measured: decimals(slight, 4),
-        holds: slight < 0.2,
-    })
+    let text = "Fig. 4: the tenth pair suffers slightly, much less than from sleep-mostly (its mean delay by the nine, in \
+               parts of that by everything else)";
+    Some(Claim::new("X27", text, Value::Null, decimals(slight, 4), slight < 0.2))
 }
 
 fn background(results: Results<'_>) -> Option<Claim> {
     let (before, after) = (results.find("3a", Boost::None)?, results.find("3b", Boost::Counter)?);
     let loss = |before: Over, after: Over| 1.0 - after.mean / before.mean;
     let most = loss(before.compute(), after.compute()).max(loss(before.sleepers(), after.sleepers()));
-    Some(Claim {
-        id: "X28",
-        text: "section 4.3: compute-only and sleep-mostly lose less than one per cent (the larger loss)"
-            .into(),
-        published: json!(0.01),
-        measured: decimals(most, 5),
-        holds: most < 0.01,
-    })
+    let text = "section 4.3: compute-only and sleep-mostly lose less than one per cent (the larger loss)";
+    Some(Claim::new("X28", text, 0.01, decimals(most, 5), most < 0.01))
 }
 
-/// Late pings with a boost, in parts of those without.
-fn late_beside_none(results: Results<'_>, boost: Boost) -> Option<f64> {
+/// Returns the late pings with a boost as a multiple of those without.
+fn late_ratio(results: Results<'_>, boost: Boost) -> Option<f64> {
     let none = late(results.find("5", Boost::None)?).mean;
     Some(late(results.find("5", boost)?).mean / none)
 }
 
 fn extra(results: Results<'_>) -> Option<Claim> {
-    let ratio = late_beside_none(results, Boost::Counter)?;
+    let ratio = late_ratio(results, Boost::Counter)?;
     let kept = results.find("5", Boost::Counter)?.kept()?.mean;
-    Some(Claim {
-        id: "X29",
-        text: format!(
-            "Fig. 5: with 1.6 ms of extra computation after each pong, delays occur `just as many times as when \
-             Expedite was not used` (late pings in parts of those without). By the printed rule {:.0} % of the boosts \
+    let text = format!(
+        "Fig. 5: with 1.6 ms of extra computation after each pong, delays occur `just as many times as when \
+             Expedite was not used` (late pings as a multiple of those without). By the printed rule {:.0} % of the boosts \
              are kept: a process that computes for 3 % loses less than a tick per epoch, and ten are missed only from \
-             four lost in one epoch on. Ticks are charged to whoever runs when the clock ticks, which this process \
-             seldom does. See the curve beside figure 5 (from 8 ms on a single boost can push a sleeper out of step with the \
+             four lost in one epoch on. Ticks are charged to the task that runs when the clock ticks, which is seldom this process. See \
+             the curve next to figure 5 (from 8 ms on a single boost can push a sleeper out of step with the \
              pings for good)",
-            kept * 100.0
-        ),
-        published: json!(1),
-        measured: decimals(ratio, 4),
-        holds: (0.9..1.1).contains(&ratio),
-    })
+        kept * 100.0
+    );
+    Some(Claim::new("X29", text, 1, decimals(ratio, 4), (0.9..1.1).contains(&ratio)))
 }
 
 fn intent(results: Results<'_>) -> Option<Claim> {
     let kept = results.find("5", Boost::Sleepers)?.kept()?.mean;
-    let ratio = late_beside_none(results, Boost::Sleepers)?;
-    Some(Claim {
-        id: "X29-intent",
-        text: format!(
-            "the intention of Fig. 5, by our budget for threads that use little of a CPU: with 1.6 ms extra most boosts \
+    let ratio = late_ratio(results, Boost::Sleepers)?;
+    let text = format!(
+        "the intention of Fig. 5, by our budget for threads that use little of a CPU: with 1.6 ms extra most boosts \
              are lost (share kept; {ratio:.2} of the delays without are back)"
-        ),
-        published: Value::Null,
-        measured: decimals(kept, 4),
-        holds: kept < 0.5,
-    })
+    );
+    Some(Claim::new("X29-intent", text, Value::Null, decimals(kept, 4), kept < 0.5))
 }
 
 fn on_unblock(results: Results<'_>) -> Option<Claim> {
     let none = late(results.find("1b", Boost::None)?).mean;
     let ratio = late(results.find("own", Boost::OnUnblock)?).mean / none;
-    Some(Claim {
-        id: "X16",
-        text: "section 2: a boost for every thread that unblocks leaves the problem with processes that block often (late pings \
-               in parts of those without)"
-            .into(),
-        published: json!(1),
-        measured: decimals(ratio, 3),
-        holds: ratio > 0.9,
-    })
+    let text = "section 2: a boost for every thread that unblocks leaves the problem with processes that block often (late pings \
+               as a multiple of those without)";
+    Some(Claim::new("X16", text, 1, decimals(ratio, 3), ratio > 0.9))
 }
 
 fn tree() -> Claim {
     let tree: Vec<_> = (0..8).map(|rank| children(rank, 8)).collect();
     let published = json!([[4, 2, 1], [], [3], [], [6, 5], [], [7], []]);
     let measured = json!(tree);
-    Claim {
-        id: "X31",
-        text: "Fig. 6: the tree of eight (the ranks that each rank sends to, in order)".into(),
-        holds: measured == published,
-        published,
-        measured,
-    }
+    let holds = measured == published;
+    let text = "Fig. 6: the tree of eight (the ranks that each rank sends to, in order)";
+    Claim::new("X31", text, published, measured, holds)
 }
 
-/// The mean over three ranks, milliseconds.
+/// Returns the mean over three ranks in milliseconds.
 fn mean_ms(measured: &Measured, ranks: [usize; 3]) -> f64 {
     ranks.map(|rank| measured.over(rank, |summary| summary.mean_us).mean).iter().sum::<f64>() / 3e3
 }
 
-/// Ranks behind the disturbed one, and ranks that are not.
+/// Ranks behind the disturbed one, and other ranks.
 const BEHIND: [usize; 3] = [5, 6, 7];
 const ELSEWHERE: [usize; 3] = [1, 2, 3];
 
@@ -276,7 +222,7 @@ fn scatter(results: Results<'_>) -> Option<Vec<Claim>> {
         (
             "X33c",
             "section 5.2: 500 us remain (us; holds within a factor of two. The rest grows with the square of \
-                  what `top` takes at a time, which the paper does not state; in step, four of them leave more, \
+                  the time slice of `top`, which the paper does not state; in step, four of them leave more, \
                   see the row)",
             json!(500),
             decimals(left, 0),
@@ -291,30 +237,16 @@ fn scatter(results: Results<'_>) -> Option<Vec<Claim>> {
         ),
     ];
     let all = parts.iter().all(|(_, _, _, _, holds)| *holds);
+    let count = parts.iter().filter(|(.., holds)| *holds).count();
+    let text = "Fig. 7: the time a rank spends, inside the call and in the handler before it, suffers behind rank 4 only \
+                (mean delay of ranks 5 to 7, and of 1 to 3, ms)";
+    let delays = json!([decimals(waits - behind(unloaded), 2), decimals(elsewhere, 2)]);
+    let holds = waits - behind(unloaded) > 5.0 && elsewhere < 0.5;
     let mut claims = vec![
-        Claim {
-            id: "X32",
-            text: "Fig. 7: the time a rank spends, inside the call and in the handler before it, suffers behind rank 4 only \
-                   (mean delay of ranks 5 to 7, and of 1 to 3, ms)"
-                .into(),
-            published: Value::Null,
-            measured: json!([decimals(waits - behind(unloaded), 2), decimals(elsewhere, 2)]),
-            holds: waits - behind(unloaded) > 5.0 && elsewhere < 0.5,
-        },
-        Claim {
-            id: "X33",
-            text: "section 5: all four of X33a to X33d".into(),
-            published: json!(4),
-            measured: json!(parts.iter().filter(|(_, _, _, _, holds)| *holds).count()),
-            holds: all,
-        },
+        Claim::new("X32", text, Value::Null, delays, holds),
+        Claim::new("X33", "section 5: all four of X33a to X33d", 4, count, all),
     ];
-    claims.extend(parts.into_iter().map(|(id, text, published, measured, holds)| Claim {
-        id,
-        text: text.to_owned(),
-        published,
-        measured,
-        holds,
-    }));
+    let of_part = |(id, text, published, measured, holds)| Claim::new(id, text, published, measured, holds);
+    claims.extend(parts.into_iter().map(of_part));
     Some(claims)
 }

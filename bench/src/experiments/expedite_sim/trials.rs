@@ -7,24 +7,24 @@ use pronto_sched_sim::workload::scatter::Forwarding;
 use crate::report::{Fields, decimals};
 use crate::sample::approximate;
 
-/// A ping is late from here on: "delays of millisecond-order" (section 4.1).
+/// Delay from which a ping is late: "delays of millisecond-order" (section 4.1).
 pub(super) const LATE: Nanos = Nanos::from_millis(1);
 
-/// Pings of the first seed that are kept for the figures, from all over the run: more would be a blot.
+/// Number of pings of the first seed that are kept for the figures, from the whole run: more could not be distinguished.
 const DRAWN: usize = 1_000;
 
 /// One trial, run with every seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
-    /// The figure of the paper, or `own`.
+    /// Figure of the paper, or `own`.
     pub(super) figure: &'static str,
     /// Name of the background, for the rows.
     pub(super) background: &'static str,
-    pub(super) run: Run,
+    pub(super) run: Workload,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Run {
+pub(super) enum Workload {
     PingPong(PingPong),
     Scatter(Scatter),
 }
@@ -33,15 +33,15 @@ pub(super) enum Run {
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) trial: Trial,
-    /// By seed, and then by pair or rank.
+    /// Summaries by seed, and then by pair or rank.
     pub(super) seeds: Vec<Vec<Summary>>,
-    /// By seed.
+    /// Totals by seed.
     pub(super) totals: Vec<Totals>,
-    /// Of the first seed, by pair: round trips in order, milliseconds.
+    /// Round trips of the first seed in order, by pair, in milliseconds.
     pub(super) drawn: Vec<Vec<f64>>,
 }
 
-/// Of one pair or rank in one run.
+/// Summary of one pair or rank in one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
     pub(super) mean_us: f64,
@@ -49,7 +49,7 @@ pub(super) struct Summary {
     pub(super) late: f64,
 }
 
-/// Of one run as a whole.
+/// Totals of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) asked: u64,
@@ -79,21 +79,21 @@ impl Over {
 impl Trial {
     pub(super) const fn kernel(&self) -> Kernel {
         match self.run {
-            Run::PingPong(PingPong { kernel, .. }) | Run::Scatter(Scatter { kernel, .. }) => kernel,
+            Workload::PingPong(PingPong { kernel, .. }) | Workload::Scatter(Scatter { kernel, .. }) => kernel,
         }
     }
 
-    /// The boost that is in effect: none where nobody is flagged and the rule looks at flags.
+    /// Returns the boost in effect: none if the rule depends on flags and no thread is flagged.
     pub(super) const fn boost(&self) -> Boost {
         match self.run {
-            Run::PingPong(PingPong { boost, .. }) | Run::Scatter(Scatter { boost, .. }) => boost,
+            Workload::PingPong(PingPong { boost, .. }) | Workload::Scatter(Scatter { boost, .. }) => boost,
         }
     }
 
     pub(super) const fn extra(&self) -> Option<Nanos> {
         match self.run {
-            Run::PingPong(trial) => Some(trial.extra),
-            Run::Scatter(_) => None,
+            Workload::PingPong(trial) => Some(trial.extra),
+            Workload::Scatter(_) => None,
         }
     }
 }
@@ -107,11 +107,11 @@ pub(super) struct Once {
 }
 
 impl Trial {
-    /// Runs it with one seed.
+    /// Runs the trial with one seed.
     pub(super) fn once(&self, seed: u64) -> Once {
         match self.run {
-            Run::PingPong(trial) => Once::of_pings(&trial.run(seed)),
-            Run::Scatter(trial) => {
+            Workload::PingPong(trial) => Once::of_pings(&trial.run(seed)),
+            Workload::Scatter(trial) => {
                 let outcome = trial.run(seed);
                 let rank = |spent: &Vec<u64>| Summary::of(spent.iter().copied());
                 let totals = Totals { events: outcome.events, ..Totals::default() };
@@ -138,7 +138,7 @@ impl Once {
 }
 
 impl Measured {
-    /// Runs of one trial, in the order of their seeds.
+    /// Collects the runs of one trial, in the order of their seeds.
     pub(super) fn new(trial: Trial, runs: impl IntoIterator<Item = Once>) -> Self {
         let mut measured = Self { trial, seeds: Vec::new(), totals: Vec::new(), drawn: Vec::new() };
         for run in runs {
@@ -151,12 +151,12 @@ impl Measured {
         measured
     }
 
-    /// A number of one pair or rank, over all seeds.
-    pub(super) fn over(&self, who: usize, number: impl Fn(&Summary) -> f64) -> Over {
-        Over::of(self.seeds.iter().map(|seed| number(&seed[who])))
+    /// Returns a number of one pair or rank, over all seeds.
+    pub(super) fn over(&self, index: usize, number: impl Fn(&Summary) -> f64) -> Over {
+        Over::of(self.seeds.iter().map(|seed| number(&seed[index])))
     }
 
-    /// The share of boosts that were granted, of those asked for, by seed; `None` if none was asked for.
+    /// Returns the share of requested boosts that were granted, over all seeds; `None` if none was requested.
     pub(super) fn kept(&self) -> Option<Over> {
         let asked = self.totals.iter().any(|totals| totals.asked > 0);
         asked.then(|| {
@@ -176,40 +176,37 @@ impl Measured {
         self.totals.iter().map(|totals| totals.events).sum()
     }
 
-    /// The rows: one for each pair or rank that is told apart.
+    /// Returns the rows: one for each pair or rank.
     pub(super) fn rows(&self) -> Vec<Fields> {
         let Some(first) = self.seeds.first() else { return Vec::new() };
-        let name = |who: usize| match self.trial.run {
-            Run::PingPong(_) => format!("pair {}", who + 1),
-            Run::Scatter(_) => format!("rank {who}"),
+        let name = |index: usize| match self.trial.run {
+            Workload::PingPong(_) => format!("pair {}", index + 1),
+            Workload::Scatter(_) => format!("rank {index}"),
         };
-        (0..first.len()).map(|who| self.row(who, &name(who))).collect()
+        (0..first.len()).map(|index| self.row(index, &name(index))).collect()
     }
 
-    fn row(&self, who: usize, name: &str) -> Fields {
-        let mean = self.over(who, |summary| summary.mean_us);
-        let late = self.over(who, |summary| summary.late);
-        let longest = self.over(who, |summary| summary.longest_us);
-        let kept = self.kept().filter(|_| who == 0);
-        let ping_pong = matches!(self.trial.run, Run::PingPong(_));
-        let share = |over: Option<Over>| over.map_or(serde_json::Value::Null, |over| decimals(over.mean, 4));
+    fn row(&self, index: usize, name: &str) -> Fields {
+        let mean = self.over(index, |summary| summary.mean_us);
+        let late = self.over(index, |summary| summary.late);
+        let longest = self.over(index, |summary| summary.longest_us);
+        let kept = self.kept().filter(|_| index == 0);
+        let ping_pong = matches!(self.trial.run, Workload::PingPong(_));
+        let share = |over: Option<Over>| over.map(|over| decimals(over.mean, 4));
         Fields::default()
             .with("figure", self.trial.figure)
             .with("kernel", kernel_name(self.trial.kernel()))
             .with("boost", boost_name(self.trial.boost()))
             .with("background", self.trial.background)
             .with("who", name)
-            .with(
-                "extra_us",
-                self.trial.extra().map_or(serde_json::Value::Null, |extra| (extra.0 / 1_000).into()),
-            )
+            .with("extra_us", self.trial.extra().map(|extra| extra.0 / 1_000))
             .with("mean_us", decimals(mean.mean, 1))
             .with("mean_least_us", decimals(mean.least, 1))
             .with("mean_most_us", decimals(mean.most, 1))
             .with("longest_us", decimals(longest.most, 1))
             .with("late", share(ping_pong.then_some(late)))
-            .with("late_least", if ping_pong { decimals(late.least, 4) } else { serde_json::Value::Null })
-            .with("late_most", if ping_pong { decimals(late.most, 4) } else { serde_json::Value::Null })
+            .with("late_least", ping_pong.then(|| decimals(late.least, 4)))
+            .with("late_most", ping_pong.then(|| decimals(late.most, 4)))
             .with("kept", share(kept))
             .with("compute", share(ping_pong.then(|| self.compute())))
             .with("sleepers", share(ping_pong.then(|| self.sleepers())))
@@ -230,7 +227,7 @@ impl Summary {
     }
 }
 
-/// As in the column `boost`.
+/// Returns the value of the column `boost`.
 pub(super) const fn boost_name(boost: Boost) -> &'static str {
     match boost {
         Boost::None => "none",
@@ -242,7 +239,7 @@ pub(super) const fn boost_name(boost: Boost) -> &'static str {
     }
 }
 
-/// As in the column `kernel`.
+/// Returns the value of the column `kernel`.
 pub(super) const fn kernel_name(kernel: Kernel) -> &'static str {
     match kernel {
         Kernel::Linux24 => "linux-2.4",
@@ -251,23 +248,23 @@ pub(super) const fn kernel_name(kernel: Kernel) -> &'static str {
     }
 }
 
-/// Computing after each pong, microseconds, of the curve beside figure 5.
+/// Computation after each pong in microseconds, of the curve next to figure 5.
 pub(super) const EXTRA_US: [u64; 10] = [0, 400, 800, 1_200, 1_600, 2_400, 4_000, 8_000, 12_000, 20_000];
 
-/// The boosts of that curve.
+/// Boosts of that curve.
 pub(super) const CURVES: [Boost; 4] = [Boost::None, Boost::Counter, Boost::Sleepers, Boost::Budget];
 
-/// How long each trial is.
+/// Length of each trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
     pub(super) seeds: u64,
-    /// Of each pair, with each seed.
+    /// Number of pings of each pair, with each seed.
     pub(super) pings: u32,
-    /// With each seed.
+    /// Number of rounds with each seed.
     pub(super) rounds: u32,
 }
 
-/// Every trial, in the order of the figures.
+/// Returns every trial, in the order of the figures.
 pub(super) fn all(length: Length) -> Vec<Trial> {
     let base = PingPong::alone(length.pings);
     let compute = PingPong { compute_only: true, ..base };
@@ -275,7 +272,7 @@ pub(super) fn all(length: Length) -> Vec<Trial> {
     let ten = PingPong { pairs: 10, flagged: 0, pings: length.pings / 4, ..sleepers };
     let extra = PingPong { extra: Nanos::from_micros(1_600), ..sleepers };
     let with = |boost, trial: PingPong| PingPong { boost, ..trial };
-    let ping = |figure, background, trial| Trial { figure, background, run: Run::PingPong(trial) };
+    let ping = |figure, background, trial| Trial { figure, background, run: Workload::PingPong(trial) };
     let mut trials = vec![
         ping("alone", "nothing", base),
         ping("1a", "compute-only", compute),
@@ -308,15 +305,14 @@ pub(super) fn all(length: Length) -> Vec<Trial> {
     trials
 }
 
-/// The same trials on a kernel of today: as it is, with a short slice, and with our budget (the counter rule has no counter
-/// there).
+/// Kernels of today with boosts: unmodified, with a short slice, and with our budget (there is no counter for the counter rule).
 const TODAY: [(Kernel, Boost); 3] =
     [(Kernel::Eevdf, Boost::None), (Kernel::EevdfShort, Boost::None), (Kernel::Eevdf, Boost::Budget)];
 
-/// As in the column `background`.
+/// A value of the column `background`.
 const SLEEPERS: &str = "compute-only, 2 sleep-mostly";
 
-/// Figure 7, what it is compared with, and the same with our budget.
+/// Returns figure 7, its baseline, and the scatters with our budget.
 fn scatters(rounds: u32) -> [Trial; 6] {
     let base = Scatter {
         kernel: Kernel::Linux24,
@@ -327,7 +323,7 @@ fn scatters(rounds: u32) -> [Trial; 6] {
         in_step: false,
         rounds,
     };
-    let scatter = |figure, background, trial| Trial { figure, background, run: Run::Scatter(trial) };
+    let scatter = |figure, background, trial| Trial { figure, background, run: Workload::Scatter(trial) };
     let handler = Scatter { forwarding: Forwarding::Handler, ..base };
     let flagged = |boost| Scatter { forwarding: Forwarding::FlaggedHandler, boost, ..base };
     [
@@ -340,5 +336,5 @@ fn scatters(rounds: u32) -> [Trial; 6] {
     ]
 }
 
-/// As in the column `background`.
+/// A value of the column `background`.
 const TOPS: &str = "4 top on rank 4";
