@@ -11,7 +11,7 @@ use pronto_progress::{Cost, Engine, Manager, Priority, Sleep, Source, Spec, Trig
 
 use crate::count;
 
-/// Number of peers, as in the experiment `idle-peers`.
+/// Number of peers.
 const PEERS: usize = 16;
 /// Number of polls after which peers without messages are known as idle.
 const POLL_BATCH: u32 = 10_000;

@@ -452,8 +452,9 @@ mod tests {
     #[test]
     fn every_kind_of_poll_takes_some_time_and_ends() {
         for kind in Kind::all().into_iter().filter(|kind| !matches!(kind, Kind::Call(..))) {
-            // On a busy machine, a short round may end before its first batch; then it has no result.
-            let mut rounds = (0..10).map(|doubled| kind.round(Duration::from_millis(3 << doubled)).unwrap());
+            // On a busy machine, a short round may end before its first batch, or no round may reach one; then there is no result.
+            let mut rounds =
+                (0..10).map(|doubled| kind.round(Duration::from_millis(3 << doubled)).unwrap_or(0.0));
             let ns = rounds.find(|ns| *ns > 0.0);
             assert!(ns.is_some_and(|ns| ns < 1e7), "{kind:?}: {ns:?}");
         }

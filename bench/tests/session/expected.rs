@@ -76,7 +76,7 @@ fn polls_for<Q: QueuePair + 'static>(ends: &Ends<Q>, expected: Option<Nanos>) ->
 }
 
 /// Maximum polling time of a caller that sleeps immediately, from its clock readings.
-const AT_ONCE: Nanos = Nanos::from_micros(5);
+const IMMEDIATELY: Nanos = Nanos::from_micros(5);
 
 #[test]
 fn a_caller_sleeps_immediately_if_it_expects_a_late_reply_or_past_replies_were_late() {
@@ -85,13 +85,13 @@ fn a_caller_sleeps_immediately_if_it_expects_a_late_reply_or_past_replies_were_l
     let soon = Some(Nanos::ZERO);
     let polls = |expected| polls_for(&ends, expected);
     let usual = polls(None);
-    assert!(usual >= BOUND && usual < BOUND + AT_ONCE, "{usual:?}");
-    assert!(polls(Some(BOUND + Nanos(1))) < AT_ONCE);
+    assert!(usual >= BOUND && usual < BOUND + IMMEDIATELY, "{usual:?}");
+    assert!(polls(Some(BOUND + Nanos(1))) < IMMEDIATELY);
     assert!(polls(soon) >= BOUND);
     for _ in 0..32 {
         polls(None);
     }
-    assert!(polls(None) < AT_ONCE, "the wait history has late replies");
+    assert!(polls(None) < IMMEDIATELY, "the wait history has late replies");
     assert!(ends.caller.reply_waits().gap() > LATE.since(Nanos::from_micros(400)));
     assert!(polls(soon) >= BOUND, "a caller with a hint polls regardless of the history");
 }
