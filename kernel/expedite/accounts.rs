@@ -85,7 +85,7 @@ impl FlagAccount {
 pub(crate) struct Accounting {
     users: [*mut Account; BUCKETS],
     count: u32,
-    processors: KVec<Share>,
+    cpus: KVec<Share>,
 }
 
 // SAFETY: this exclusively owns the objects behind the pointers.
@@ -115,15 +115,15 @@ impl Account {
 }
 
 impl Accounting {
-    pub(crate) fn new(caps: &Caps, processors: u32, now: Nanos) -> Result<Self> {
+    pub(crate) fn new(caps: &Caps, cpus: u32, now: Nanos) -> Result<Self> {
         let mut list = KVec::new();
-        for _ in 0..processors {
+        for _ in 0..cpus {
             list.push(
-                Share { budget: Budget::new(&caps.processor, now), reserved: Nanos::ZERO },
+                Share { budget: Budget::new(&caps.cpu, now), reserved: Nanos::ZERO },
                 GFP_KERNEL,
             )?;
         }
-        Ok(Self { users: [null_mut(); BUCKETS], count: 0, processors: list })
+        Ok(Self { users: [null_mut(); BUCKETS], count: 0, cpus: list })
     }
 
     fn bucket(uid: u32, cpu: u32) -> usize {
@@ -172,10 +172,10 @@ impl Accounting {
     ) -> Option<Accounts> {
         // SAFETY: [I1] the account is in a bucket, or null.
         let user = unsafe { self.find(uid, cpu).as_mut()? };
-        let processor = self.processors.get_mut(cpu as usize)?;
+        let share = self.cpus.get_mut(cpu as usize)?;
         user.share.budget = user.share.budget.refilled(&caps.user, now);
-        processor.budget = processor.budget.refilled(&caps.processor, now);
-        Some(Accounts { thread, user: user.share.free(), processor: processor.free() })
+        share.budget = share.budget.refilled(&caps.cpu, now);
+        Some(Accounts { thread, user: user.share.free(), cpu: share.free() })
     }
 
     /// Checks that a flag can pay for a boost.
@@ -200,7 +200,7 @@ impl Accounting {
 
     /// Returns the time until which a CPU that cannot pay remains unable to, if that is known.
     pub(crate) fn cpu_until(&self, caps: &Caps, cpu: u32) -> Option<Nanos> {
-        self.processors.get(cpu as usize)?.refused_until(&caps.processor)
+        self.cpus.get(cpu as usize)?.refused_until(&caps.cpu)
     }
 
     /// Reserves time for a boost. The accounts exist, because [`free`](Self::free) has returned them.
@@ -216,8 +216,8 @@ impl Accounting {
             account.pins = account.pins.saturating_add(1);
             account.share.reserved = account.share.reserved.after(amount);
         }
-        if let Some(processor) = self.processors.get_mut(cpu as usize) {
-            processor.reserved = processor.reserved.after(amount);
+        if let Some(share) = self.cpus.get_mut(cpu as usize) {
+            share.reserved = share.reserved.after(amount);
         }
         if let Some(flag) = flag {
             let share = flag.share(self);
@@ -250,8 +250,8 @@ impl Accounting {
         pay: impl FnOnce(Accounts) -> Accounts,
     ) -> Budget {
         let Reservation { account, cpu: reserved_on, amount, .. } = reservation;
-        if let Some(processor) = self.processors.get_mut(reserved_on as usize) {
-            processor.reserved = processor.reserved.since(amount);
+        if let Some(share) = self.cpus.get_mut(reserved_on as usize) {
+            share.reserved = share.reserved.since(amount);
         }
         // SAFETY: [I1] the account was pinned, or is null.
         let Some(first) = (unsafe { account.as_mut() }) else { return thread };
@@ -261,10 +261,10 @@ impl Accounting {
         let (payer, cpu) = if there.is_null() { (account, reserved_on) } else { (there, cpu) };
         // SAFETY: [I1] the account is in a bucket, or was pinned until now.
         let user = unsafe { &mut *payer };
-        let Some(processor) = self.processors.get_mut(cpu as usize) else { return thread };
-        let after = pay(Accounts { thread, user: user.share.budget, processor: processor.budget });
+        let Some(share) = self.cpus.get_mut(cpu as usize) else { return thread };
+        let after = pay(Accounts { thread, user: user.share.budget, cpu: share.budget });
         user.share.budget = after.user;
-        processor.budget = after.processor;
+        share.budget = after.cpu;
         after.thread
     }
 

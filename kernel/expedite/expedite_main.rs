@@ -99,7 +99,7 @@ fn terms() -> Terms {
     let caps = Caps {
         thread,
         user: cap(number(module_parameters::user_percent.value())),
-        processor: cap(number(module_parameters::cpu_percent.value())),
+        cpu: cap(number(module_parameters::cpu_percent.value())),
     };
     Terms { slice, caps, meter: if sleepers_only { Meter::All } else { Meter::Boosted } }
 }

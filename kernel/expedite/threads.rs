@@ -263,8 +263,8 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
         Action::Refuse(Payer::User) => {
             Decision::Refused(LowBudget::User, accounting.user_until(&terms.caps, place))
         }
-        Action::Refuse(Payer::Processor) => {
-            Decision::Refused(LowBudget::Processor, accounting.cpu_until(&terms.caps, snapshot.cpu))
+        Action::Refuse(Payer::Cpu) => {
+            Decision::Refused(LowBudget::Cpu, accounting.cpu_until(&terms.caps, snapshot.cpu))
         }
         // With this meter, all time of the thread is counted per epoch, not across several.
         _ if terms.meter == Meter::All => {

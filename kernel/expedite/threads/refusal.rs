@@ -21,7 +21,7 @@ pub(crate) enum LowBudget {
     Thread = 0,
     /// The user of the thread, on its CPU.
     User = 1,
-    Processor = 2,
+    Cpu = 2,
     Flag = 3,
 }
 
@@ -29,14 +29,14 @@ pub(crate) enum LowBudget {
 const BUDGETS: usize = 4;
 
 impl LowBudget {
-    const ALL: [Self; BUDGETS] = [Self::Thread, Self::User, Self::Processor, Self::Flag];
+    const ALL: [Self; BUDGETS] = [Self::Thread, Self::User, Self::Cpu, Self::Flag];
 
     /// Returns the counter of such denials.
     pub(crate) fn count(self, counts: &mut Counts) -> &mut u64 {
         match self {
             Self::Thread => &mut counts.denied_thread,
             Self::User => &mut counts.denied_user,
-            Self::Processor => &mut counts.denied_cpu,
+            Self::Cpu => &mut counts.denied_cpu,
             Self::Flag => &mut counts.denied_flag,
         }
     }
@@ -91,7 +91,7 @@ impl Refusal {
         let applies = match low_budget {
             LowBudget::Thread | LowBudget::Flag => true,
             LowBudget::User => theirs == place(waiter.uid, waiter.cpu),
-            LowBudget::Processor => theirs as u32 == waiter.cpu,
+            LowBudget::Cpu => theirs as u32 == waiter.cpu,
         };
         applies.then_some(low_budget)
     }
