@@ -25,6 +25,9 @@ const THREADS: usize = 12;
 /// Computing time per message, longer than a slice, so that each boost is used up.
 const GREED: Duration = Duration::from_millis(1);
 
+/// Pause between the first rounds of messages.
+const SETTLE: Duration = Duration::from_millis(20);
+
 /// Changes the user of the calling thread, not of its process.
 fn drop_privileges() {
     // SAFETY: the call takes numbers only.
@@ -81,8 +84,9 @@ fn tried_under(cap: u64, pause: Duration, action: Action) -> BTreeMap<String, u6
             for writer in &writers {
                 let _ = nix::unistd::write(writer, &[0; 8]);
             }
-            // The readers get a chance to fall asleep.
+            // The readers get a chance to fall asleep. Messages of the first rounds find them asleep on a busy machine, too.
             std::thread::yield_now();
+            let pause = if start.elapsed() < TIME / 4 { pause.max(SETTLE) } else { pause };
             if !pause.is_zero() {
                 std::thread::park_timeout(pause);
             }
