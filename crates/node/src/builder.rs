@@ -228,7 +228,8 @@ impl Builder {
         self
     }
 
-    /// Adds a request handler that runs on the worker pool, in the order that its message type specifies.
+    /// Adds a request handler that runs on the worker pool, in the order that its message type specifies. Several workers may run it at
+    /// the same time, so that state which it changes belongs in a `Mutex` or an atomic, shared by an `Arc`.
     pub fn handle<M: Request, A: IntoResponse<M::Reply>>(
         self,
         handler: impl Fn(&Context<'_, NodeHost>, M) -> A + Send + Sync + 'static,

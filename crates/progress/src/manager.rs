@@ -399,7 +399,7 @@ impl fmt::Display for Engine {
 impl fmt::Display for Manager {
     /// Writes the kind of engine, the number of sources, and the recent failures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} sources", self.0.engine, self.sources())?;
+        write!(f, "{}, sources: {}", self.0.engine, self.sources())?;
         for Failure { name, why } in self.failures() {
             write!(f, "; {name} was removed: {why}")?;
         }

@@ -101,7 +101,8 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     use core::fmt::Write as _;
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "node {} {:?}, epoch {}", report.node, report.name, epoch(report.epoch));
+    let name = if report.name.is_empty() { String::new() } else { format!(" {:?}", report.name) };
+    let _ = writeln!(text, "node {}{name}, epoch {}", report.node, epoch(report.epoch));
     let _ = writeln!(text, "  listens   {}", joined(&report.listening));
     let _ = writeln!(text, "  handles   {}", joined(&report.types));
     let waits = match &report.contention {
@@ -212,7 +213,7 @@ mod tests {
             contention: None,
             serves: "adaptive, as configured; messages come after 12 us; polls for 20 us".into(),
             boost: "slice (module: not loaded)".into(),
-            engine: "idle: 2 sources".into(),
+            engine: "idle, sources: 2".into(),
             carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
             placement: "on CPUs 8-15: node 1, near eth1".into(),
             progress: vec![counter("sleeps", 9), counter("late", 0)],
@@ -238,7 +239,7 @@ mod tests {
         assert!(as_text(&report(), false).contains("  boost     slice (module: not loaded)\n"));
         assert!(as_text(&report(), false).contains("  carries   shm 8192 B, tcp 4096 B (assumed)\n"));
         assert!(as_text(&report(), false).contains("  placed    on CPUs 8-15: node 1, near eth1\n"));
-        assert!(as_text(&report(), false).contains("  engine    idle: 2 sources\n            sleeps "));
+        assert!(as_text(&report(), false).contains("  engine    idle, sources: 2\n            sleeps "));
         assert!(!as_text(&report(), false).contains("late"));
         assert!(as_text(&report(), false).contains("  counted   events_missed "));
         assert!(!as_text(&report(), false).contains("key_panics"));

@@ -117,7 +117,7 @@ fn a_source_that_panics_is_removed_and_reported_and_others_are_polled() {
     assert!(failures.iter().any(|failure| failure.name == "in memory"));
     let text = engine.manager.to_string();
     assert!(
-        text.starts_with("idle: 4 sources; ") && text.contains("in memory was removed: it cannot"),
+        text.starts_with("idle, sources: 4; ") && text.contains("in memory was removed: it cannot"),
         "{text}"
     );
 }
