@@ -19,7 +19,7 @@ pub(crate) enum Part {
     /// The session, from an encoded payload to the doorbell.
     Session,
     /// The provider: one message posted, and the doorbell.
-    Post,
+    EngineThreads,
     /// The provider: one message polled, and its receive reposted.
     Poll,
     /// An empty poll of a session.
@@ -119,7 +119,7 @@ impl Parts {
 
     /// Returns the provider's own time for a message in nanoseconds.
     pub(crate) fn provider_ns(&self) -> f64 {
-        self.ns(Part::Post) + self.ns(Part::Poll)
+        self.ns(Part::EngineThreads) + self.ns(Part::Poll)
     }
 
     /// Returns the time between two consecutive clock readings in nanoseconds.
@@ -139,9 +139,9 @@ mod tests {
     fn a_part_is_the_median_of_its_batches() {
         let mut parts = Parts::new();
         for time in [90, 100, 5000] {
-            parts.took(Part::Post, 10, Duration::from_nanos(time));
+            parts.took(Part::EngineThreads, 10, Duration::from_nanos(time));
         }
-        assert!((parts.ns(Part::Post) - 10.0).abs() < 0.1, "{}", parts.ns(Part::Post));
+        assert!((parts.ns(Part::EngineThreads) - 10.0).abs() < 0.1, "{}", parts.ns(Part::EngineThreads));
         assert!(parts.ns(Part::Poll) == 0.0, "it was not measured");
     }
 

@@ -45,9 +45,12 @@ impl<Q: QueuePair> Raw<Q> {
     /// Sends one message on each link, and one back: over TCP, the second carries the first one's acknowledgement, as a reply does.
     pub(crate) fn round(&mut self, parts: &mut Parts) -> anyhow::Result<()> {
         let Self { pairs, size, inline, short } = self;
-        parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(near, _)| post(near, *size)))?;
+        parts.time(Part::EngineThreads, OPS, || {
+            pairs.iter_mut().try_for_each(|(near, _)| post(near, *size))
+        })?;
         parts.time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(_, far)| poll(far, inline, short)))?;
-        parts.time(Part::Post, OPS, || pairs.iter_mut().try_for_each(|(_, far)| post(far, *size)))?;
+        parts
+            .time(Part::EngineThreads, OPS, || pairs.iter_mut().try_for_each(|(_, far)| post(far, *size)))?;
         parts
             .time(Part::Poll, OPS, || pairs.iter_mut().try_for_each(|(near, _)| poll(near, inline, short)))?;
         for side in pairs.iter_mut().flat_map(|(near, far)| [near, far]) {

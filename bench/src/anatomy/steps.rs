@@ -110,7 +110,7 @@ pub(crate) fn steps(parts: &Parts, outside: Outside, through: CallPath) -> Vec<S
         step("encode", ns(Part::Encode), "2", "alone"),
         step("type", ns(Part::Type), "3", "alone"),
         session,
-        step("line", ns(Part::Post), "5", "alone: post and doorbell of a bare queue pair"),
+        step("line", ns(Part::EngineThreads), "5", "alone: post and doorbell of a bare queue pair"),
         step("way", outside.way, "hardware, kernel", "half of the floor's round trip"),
         step("look", ns(Part::EmptyPoll), "6, 10", "one empty poll: half of one on each side, on average"),
         step("poll", ns(Part::Poll), "5'", "alone: poll of a bare queue pair, receive reposted"),
@@ -159,7 +159,7 @@ pub(crate) fn steps(parts: &Parts, outside: Outside, through: CallPath) -> Vec<S
 fn of_caller(parts: &Parts, request_ends: f64, through: CallPath) -> [Step; 2] {
     let ns = |part| parts.ns(part);
     let step = |name, ns, at, how| Step { name, ns, path: Path::Critical, at, how };
-    let session = ns(Part::Session) - ns(Part::Type) - ns(Part::Post) - request_ends;
+    let session = ns(Part::Session) - ns(Part::Type) - ns(Part::EngineThreads) - request_ends;
     match through {
         CallPath::Fast => [
             step(

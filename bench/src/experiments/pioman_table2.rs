@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use nix::sys::eventfd::EventFd;
 use pronto::WaitPolicy;
-use pronto::progress::{Engine, Keeper, Manager, Registration, Sleep, Source, Spec, Trigger};
+use pronto::progress::{Engine, EngineDriver, Manager, Registration, Sleep, Source, Spec, Trigger};
 use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -188,7 +188,7 @@ struct Timed {
     over: AtomicBool,
 }
 
-impl Keeper for Timed {
+impl EngineDriver for Timed {
     fn is_stopping(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@
 //! 2. `drained` means that the last receive returned less than there was room for. The next receive would most likely
 //!    find nothing, so it is skipped once.
 //! 3. One receive is also skipped after arming: the sleep ends immediately if the socket is readable. It is not skipped
-//!    while `told`: only one thread got the event, and another one may sleep next. `told` ends with a receive that
+//!    while `woken_alone`: only one thread got the event, and another one may sleep next. `woken_alone` ends with a receive that
 //!    leaves nothing in the socket.
 //! 4. The buffer starts short. It grows each time a receive fills it, and becomes short again after a whole sleep in
 //!    which no receive would have filled a short one. A node has thousands of connections, of which few are in a burst.
@@ -54,7 +54,7 @@ pub(crate) struct Inbound {
     end: usize,
     state: State,
     drained: bool,
-    told: bool,
+    woken_alone: bool,
     /// Maximum number of bytes in the buffer since it was last armed, bytes.
     fullest: usize,
     account: Arc<Account>,
@@ -72,7 +72,7 @@ impl Inbound {
             end: 0,
             state: State::Boundary,
             drained: false,
-            told: false,
+            woken_alone: false,
             fullest: 0,
             account,
             max_payload,
@@ -94,7 +94,7 @@ impl Inbound {
     /// Skips the next receive, because the sleeper waits on the socket itself, which stays readable while there is
     /// data. Shrinks the buffer after a quiet sleep.
     pub(crate) fn leave_out_next_receive(&mut self) {
-        self.drained = !self.told;
+        self.drained = !self.woken_alone;
         let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
         if quiet && self.buffer.len() > SHORT_BUFFER && self.start == self.end {
             self.resize(SHORT_BUFFER);
@@ -104,7 +104,7 @@ impl Inbound {
     /// Makes the next poll receive: one thread was notified of an event, and others may not have been.
     pub(crate) fn leave_out_nothing(&mut self) {
         self.drained = false;
-        self.told = true;
+        self.woken_alone = true;
     }
 
     /// Replaces the buffer by one of `len` bytes, which must hold the unconsumed bytes.
@@ -215,7 +215,7 @@ impl Inbound {
         };
         self.fullest = self.fullest.max(self.end);
         self.drained = matches!(read, Read::Bytes(n) if n < wanted);
-        self.told &= !self.drained && read != Read::Nothing;
+        self.woken_alone &= !self.drained && read != Read::Nothing;
         Ok(read)
     }
 

@@ -19,7 +19,7 @@ use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
 use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
-use pronto_progress::{Cost, Engine, Keeper, Manager, Priority, Sleep, Source, Spec, Triggers};
+use pronto_progress::{Cost, Engine, EngineDriver, Manager, Priority, Sleep, Source, Spec, Triggers};
 use pronto_sync::Arc;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
@@ -70,10 +70,10 @@ impl Source for Foreign {
     }
 }
 
-/// A keeper that has no work other than polling.
+/// A driver that has no work other than polling.
 struct Alone(Arc<AtomicBool>);
 
-impl Keeper for Alone {
+impl EngineDriver for Alone {
     fn is_stopping(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -102,8 +102,8 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     let manager = Manager::new(Engine::Idle, Real(Instant::now()))?;
     let stop = Arc::new(AtomicBool::new(false));
     let engine = {
-        let (manager, keeper) = (manager.clone(), Alone(Arc::clone(&stop)));
-        std::thread::spawn(move || manager.run(keeper))
+        let (manager, driver) = (manager.clone(), Alone(Arc::clone(&stop)));
+        std::thread::spawn(move || manager.run(driver))
     };
 
     let (ours, theirs) = UnixDatagram::pair()?;

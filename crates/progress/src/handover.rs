@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The role of the thread on duty, which one thread has at a time.
+/// The engine role, which one thread holds at a time.
 pub(crate) trait Roles<'a> {
     /// Guard of the role, which releases it when dropped.
     type Role;
@@ -31,7 +31,7 @@ pub(crate) trait Signals {
     /// Cancels the timer.
     fn unset_timer(&self);
 
-    /// Ends the present sleep of the thread on duty, or its next one.
+    /// Ends the present sleep of the role holder, or its next one.
     fn ring(&self);
 }
 

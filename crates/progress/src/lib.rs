@@ -8,8 +8,8 @@
 //! | --- | --- |
 //! | `source` | [`Source`], and the description given at its registration: [`Spec`] |
 //! | `manager` | [`Manager`]: registration, polls by any thread ([`Trigger`]), wake-ups |
-//! | `run` | the loop of the engine thread: [`Engine`], [`Keeper`] |
-//! | `post`, `spares`, `handover` | the thread on duty: the engine thread, or a spare while that is blocked ([`Post`]) |
+//! | `run` | the loop of the engine thread: [`Engine`], [`EngineDriver`] |
+//! | `engine_threads`, `spares`, `handover` | the role holder: the engine thread, or a spare while that is blocked ([`EngineThreads`]) |
 //! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and sources behind one epoll |
 //! | `sleep_set`, `stuck` | the descriptors on which the engine sleeps; descriptors with spurious events |
 //! | `busy_poll` | devices that the kernel polls during a sleep ([`BusyPoll`]) |
@@ -49,11 +49,11 @@
 mod busy_poll;
 mod descriptor;
 mod direct;
+mod engine_threads;
 mod group;
 mod handover;
 mod manager;
 mod poller;
-mod post;
 mod reports;
 mod run;
 mod sleep_set;
@@ -66,14 +66,14 @@ mod tasklet;
 mod loom_handover;
 
 pub use busy_poll::{BusyPoll, BusyPollError, MOST_PACKETS, busy_poll_offered};
+pub use engine_threads::EngineThreads;
 pub use manager::{
     Engine, GROUP_INTERVAL, MAX_KINDS, MAX_SOURCES, Manager, Notifier, RegisterError, Registration,
 };
 pub use poller::panic_message;
-pub use post::Post;
 pub use reports::{Counters, Failure};
-pub use run::Keeper;
+pub use run::EngineDriver;
 pub use sleep_set::Watch;
-pub use source::{AfterPanic, Cost, Net, Priority, Sleep, Source, Spec, Trigger, Triggers};
+pub use source::{AfterPanic, Cost, Priority, Sleep, Source, Spec, TimeoutFinding, Trigger, Triggers};
 pub use spares::{BLOCKS_AFTER, Hire, MAX_SPARES};
 pub use tasklet::{Kind, Place, Tasklet};

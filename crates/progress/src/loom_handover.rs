@@ -48,7 +48,7 @@ struct World {
     handover: Handover,
     role: RoleLock,
     timer: Event,
-    /// Descriptor on which the thread on duty sleeps.
+    /// Descriptor on which the role holder sleeps.
     sleep: Event,
     word: WakeWord,
     sent: AtomicU32,
@@ -72,7 +72,7 @@ enum Mutant {
     NoTimerAgain,
 }
 
-/// State of the thread on duty.
+/// State of the engine role.
 struct Role {
     served: u32,
     turns: u32,
@@ -87,7 +87,7 @@ struct RoleLock {
 
 struct Taken<'a> {
     role: Option<TryLockGuard<'a, Role>>,
-    post: &'a RoleLock,
+    engine_threads: &'a RoleLock,
 }
 
 impl Drop for Taken<'_> {
@@ -98,7 +98,7 @@ impl Drop for Taken<'_> {
             return;
         }
         self.role = None;
-        self.post.free.set();
+        self.engine_threads.free.set();
     }
 }
 
@@ -107,7 +107,7 @@ impl<'a> Roles<'a> for RoleLock {
 
     fn try_take(&'a self) -> Option<Taken<'a>> {
         let role = self.role.try_lock()?;
-        Some(Taken { role: Some(role), post: self })
+        Some(Taken { role: Some(role), engine_threads: self })
     }
 
     fn take(&'a self) -> Taken<'a> {
@@ -159,7 +159,7 @@ enum Holder {
     Spare,
 }
 
-/// The thread on duty as a sleeper.
+/// The role holder as a sleeper.
 struct OnDuty<'a> {
     world: &'a World,
     served: u32,
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// Runs a spare until it is dismissed.
-    fn stand_in(&self) {
+    fn run_spare(&self) {
         loop {
             self.timer.wait();
             if *self.dismissed.lock().unwrap() {
@@ -274,7 +274,7 @@ fn one_call(mutant: Mutant) {
     explore(move || {
         let world = World::new(mutant);
         let theirs = Arc::clone(&world);
-        let spare = thread::spawn(move || theirs.stand_in());
+        let spare = thread::spawn(move || theirs.run_spare());
         let theirs = Arc::clone(&world);
         let own = thread::spawn(move || {
             theirs.call(|| theirs.released.wait());
@@ -330,7 +330,7 @@ fn two_calls(mutant: Mutant) {
             if let Some(mut role) = theirs.handover.keep(&theirs.role, is_still_its, &again) {
                 theirs.serve(role.role(), u32::MAX, Holder::Spare);
             }
-            theirs.stand_in();
+            theirs.run_spare();
         });
         let theirs = Arc::clone(&world);
         let own = thread::spawn(move || {

@@ -36,7 +36,7 @@ pub enum Engine {
     None,
     /// A thread that wakes once per period and polls, regardless of events.
     Timer(Nanos),
-    /// A thread that polls while its keeper lets it, and otherwise sleeps on all sources.
+    /// A thread that polls while its driver lets it, and otherwise sleeps on all sources.
     #[default]
     Idle,
 }

@@ -19,7 +19,7 @@ use pronto_core::fabric::Interest;
 use crate::direct::Direct;
 use crate::group::Group;
 use crate::reports::Reports;
-use crate::source::{AfterPanic, Cost, Net, Priority, Sleep, Source, Spec, Trigger};
+use crate::source::{AfterPanic, Cost, Priority, Sleep, Source, Spec, TimeoutFinding, Trigger};
 
 /// A registered source.
 pub(crate) struct Slot {
@@ -153,7 +153,7 @@ impl Poller {
     /// Checks the sources after a sleep that ended by its limit. Returns how many had an event with a late wake-up, and how many had one
     /// without a wake-up. `woken` waits for a late wake-up. Sources whose channels the sleep left out are skipped: the next poll
     /// finds their events.
-    pub(crate) fn after_net(
+    pub(crate) fn after_timeout(
         &mut self,
         mut woken: impl FnMut() -> bool,
         is_left_out: impl Fn(i32) -> bool,
@@ -169,10 +169,10 @@ impl Poller {
             if no_events {
                 return;
             }
-            match slot.source.after_net(&mut woken) {
-                Net::Nothing => {}
-                Net::Late => late += 1,
-                Net::Lost => lost += 1,
+            match slot.source.after_timeout(&mut woken) {
+                TimeoutFinding::Nothing => {}
+                TimeoutFinding::Late => late += 1,
+                TimeoutFinding::Lost => lost += 1,
             }
         });
         (late, lost)

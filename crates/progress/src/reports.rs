@@ -40,7 +40,7 @@ pub struct Counters {
     pub tasklets: u64,
     /// Tasklets run by a thread that moved to another CPU for it.
     pub moved: u64,
-    /// Calls within [`Manager::may_block`](crate::Manager::may_block) by tasklets of the thread on duty.
+    /// Calls within [`Manager::may_block`](crate::Manager::may_block) by tasklets of the role holder.
     pub blocking: u64,
     /// Number of times a spare thread was woken. Calls that do not block wake none.
     pub spares: u64,

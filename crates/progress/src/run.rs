@@ -1,4 +1,4 @@
-//! The work of the thread on duty: it polls, calls the keeper's ticks, and sleeps on all sources. `post` selects the thread.
+//! The work of the role holder: it polls, calls the driver's ticks, and sleeps on all sources. `engine_threads` selects the thread.
 
 use pronto_core::Nanos;
 use pronto_core::executor::{Channel, Polled};
@@ -9,9 +9,9 @@ use pronto_core::wait::{
 use pronto_sync::TryLockGuard;
 use pronto_sync::atomic::Ordering;
 
+use crate::engine_threads::{EngineThreads, Holder};
 use crate::manager::{Manager, Shared};
 use crate::poller::{Burst, Poller};
-use crate::post::{Holder, Post};
 use crate::sleep_set::Woken;
 use crate::source::Trigger;
 
@@ -22,15 +22,15 @@ pub(crate) const POLL_BATCH: u32 = 64;
 const BUSY_BATCHES_PER_CLOCK: u32 = 16;
 /// Maximum number of consecutive polls by a timer engine while there are events.
 pub(crate) const TIMER_POLLS: u32 = 1_024;
-/// Interval between polls of a timer engine while its keeper expects an event.
+/// Interval between polls of a timer engine while its driver expects an event.
 pub(crate) const CLOSE_INTERVAL: Nanos = Nanos::from_micros(50);
 /// Number of consecutive empty polls at that interval after which a timer engine returns to its period.
 pub(crate) const CLOSE_POLLS: u32 = 20;
 /// Gap between two clock readings that is longer than the polls between them take.
 const LONG_GAP: Nanos = Nanos::from_micros(100);
 
-/// Callbacks of the thread on duty: its work other than polling, and its wait policy. Only the thread on duty calls them.
-pub trait Keeper {
+/// Callbacks of the role holder: its work other than polling, and its wait policy. Only the role holder calls them.
+pub trait EngineDriver {
     /// Returns whether the thread must end.
     fn is_stopping(&self) -> bool;
 
@@ -48,7 +48,7 @@ pub trait Keeper {
         let _ = (wait, now);
     }
 
-    /// Updates the keeper's state. Called before every poll batch; may register and remove sources.
+    /// Updates the driver's state. Called before every poll batch; may register and remove sources.
     fn refresh(&mut self) {}
 
     /// Returns a number that changes whenever a channel's descriptor may refer to a different file than before.
@@ -56,7 +56,7 @@ pub trait Keeper {
         0
     }
 
-    /// Returns whether nothing has changed since [`Self::refresh`] that the keeper must see before a sleep.
+    /// Returns whether nothing has changed since [`Self::refresh`] that the driver must see before a sleep.
     fn may_sleep(&self) -> bool {
         true
     }
@@ -96,16 +96,16 @@ pub trait Keeper {
 }
 
 impl Manager {
-    /// Runs as the engine of this manager until the keeper stops, without spares. One thread at a time may call this. See [`Post`]
+    /// Runs as the engine of this manager until the driver stops, without spares. One thread at a time may call this. See [`EngineThreads`]
     /// for an engine with spares.
-    pub fn run(&self, keeper: impl Keeper) {
-        Post::new(self.clone(), keeper).serve();
+    pub fn run(&self, driver: impl EngineDriver) {
+        EngineThreads::new(self.clone(), driver).serve();
     }
 }
 
-/// State of the thread on duty, which passes from one holder to the next.
+/// State of the engine role, which passes from one holder to the next.
 pub(crate) struct Role<K> {
-    pub(crate) keeper: K,
+    pub(crate) driver: K,
     /// Number of times the engine thread has taken the role back after tasklets.
     pub(crate) turns: u64,
     /// Present wait, while there are no events.
@@ -146,10 +146,10 @@ impl Shared {
     }
 }
 
-impl<K: Keeper> Role<K> {
-    pub(crate) const fn new(keeper: K) -> Self {
+impl<K: EngineDriver> Role<K> {
+    pub(crate) const fn new(driver: K) -> Self {
         Self {
-            keeper,
+            driver,
             turns: 0,
             idle: None,
             watch: PollWatch::UNUSED,
@@ -172,14 +172,14 @@ impl<K: Keeper> Role<K> {
             drop(poller);
             shared.reports.muted.add(muted);
         }
-        self.keeper.worked();
+        self.driver.worked();
         let now = shared.clock.now();
         if taken != 0 {
             self.found(now);
         }
         self.watch(decision, now, holder);
-        if now >= self.keeper.next_tick() {
-            self.keeper.tick(now);
+        if now >= self.driver.next_tick() {
+            self.driver.tick(now);
         }
         let of_group = if grouped { self.poll_group(shared, now) } else { 0 };
         if dry && of_group == 0 {
@@ -200,7 +200,7 @@ impl<K: Keeper> Role<K> {
     #[inline]
     fn found(&mut self, now: Nanos) {
         if let Some(mut wait) = self.idle.take() {
-            self.keeper.idle_ended(&mut wait, now);
+            self.driver.idle_ended(&mut wait, now);
         }
     }
 
@@ -220,11 +220,11 @@ impl<K: Keeper> Role<K> {
     #[cold]
     fn report(&mut self) {
         if let Some(polled) = self.watch.stop() {
-            self.keeper.polled(polled);
+            self.driver.polled(polled);
         }
     }
 
-    /// Polls on or sleeps, by the keeper's decision.
+    /// Polls on or sleeps, by the driver's decision.
     fn poll_or_sleep(&mut self, shared: &Shared, decision: Decision, now: Nanos, holder: Holder) {
         let wait = self.idle.get_or_insert_with(|| Wait::new(decision, Nanos::NEVER));
         wait.decide_again(decision);
@@ -232,11 +232,11 @@ impl<K: Keeper> Role<K> {
             return;
         }
         self.report();
-        self.keeper.before_rest(now);
+        self.driver.before_rest(now);
         let Some(poller) = shared.enter() else { return };
-        let keeper = &mut self.keeper;
+        let driver = &mut self.driver;
         let mut all =
-            AllSources { shared, keeper, poller: Some(poller), taken: 0, woken: false, slept: false, holder };
+            AllSources { shared, driver, poller: Some(poller), taken: 0, woken: false, slept: false, holder };
         arm_recheck_sleep(&mut all);
         let (taken, woken, slept) = (all.taken, all.woken, all.slept);
         drop(all);
@@ -254,22 +254,22 @@ impl<K: Keeper> Role<K> {
         *self.next.get_or_insert(now + period)
     }
 
-    /// Sleeps until a timer engine's next poll, or until the keeper's next tick.
+    /// Sleeps until a timer engine's next poll, or until the driver's next tick.
     pub(crate) fn sleep_until_due(&mut self, shared: &Shared, period: Nanos, holder: Holder) {
         let now = shared.clock.now();
-        if now >= self.keeper.next_tick() {
-            self.keeper.tick(now);
+        if now >= self.driver.next_tick() {
+            self.driver.tick(now);
         }
-        self.keeper.before_sleep();
+        self.driver.before_sleep();
         shared.reports.sleeps.add(1);
-        let limit = self.due(now, period).min(self.keeper.next_tick()).since(shared.clock.now());
+        let limit = self.due(now, period).min(self.driver.next_tick()).since(shared.clock.now());
         shared.drowsy.store(limit > SAFETY_NET, Ordering::Relaxed);
         if !(holder == Holder::Spare && shared.spares.handover.is_wanted()) {
             shared.set.sleep_until_rung(limit);
-            self.keeper.after_sleep();
+            self.driver.after_sleep();
         }
         shared.drowsy.store(false, Ordering::Relaxed);
-        self.keeper.worked();
+        self.driver.worked();
     }
 }
 
@@ -294,7 +294,7 @@ impl Batch {
 /// The engine as a sleeper: every source of a manager, and the other conditions that the engine checks before a sleep.
 struct AllSources<'a, K> {
     shared: &'a Shared,
-    keeper: &'a mut K,
+    driver: &'a mut K,
     /// Released while the thread sleeps, so that other threads may poll meanwhile.
     poller: Option<TryLockGuard<'a, Poller>>,
     taken: usize,
@@ -304,7 +304,7 @@ struct AllSources<'a, K> {
     holder: Holder,
 }
 
-impl<K: Keeper> AllSources<'_, K> {
+impl<K: EngineDriver> AllSources<'_, K> {
     fn poller(&mut self) -> &mut Poller {
         let shared = self.shared;
         self.poller.get_or_insert_with(|| {
@@ -325,11 +325,11 @@ impl<K: Keeper> AllSources<'_, K> {
 
     fn limit(&mut self, now: Nanos) -> Nanos {
         let trial = self.shared.set.next_trial().min(self.poller().group.next_trial());
-        self.keeper.next_tick().min(trial).since(now)
+        self.driver.next_tick().min(trial).since(now)
     }
 }
 
-impl<K: Keeper> Sleeper for AllSources<'_, K> {
+impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
     fn arm(&mut self) -> bool {
         self.shared.word.arm();
         self.poller().arm();
@@ -341,8 +341,8 @@ impl<K: Keeper> Sleeper for AllSources<'_, K> {
         let found = self.taken != 0
             || self.shared.is_changed()
             || self.shared.has_tasklets(Trigger::Idle)
-            || !self.keeper.may_sleep()
-            || self.keeper.is_stopping()
+            || !self.driver.may_sleep()
+            || self.driver.is_stopping()
             || (self.holder == Holder::Spare && self.shared.spares.handover.is_wanted())
             || !self.shared.word.should_sleep();
         if found { Recheck::Found } else { Recheck::Empty }
@@ -351,8 +351,8 @@ impl<K: Keeper> Sleeper for AllSources<'_, K> {
     fn sleep(&mut self) -> Ended {
         let shared = self.shared;
         let now = shared.clock.now();
-        let version = self.keeper.version().wrapping_add(shared.generation.load(Ordering::Relaxed));
-        let own = self.keeper.channel();
+        let version = self.driver.version().wrapping_add(shared.generation.load(Ordering::Relaxed));
+        let own = self.driver.channel();
         let poller = self.poller();
         shared.set.register(version, now, |wanted| {
             poller.collect(wanted);
@@ -361,16 +361,16 @@ impl<K: Keeper> Sleeper for AllSources<'_, K> {
         let limit = self.limit(shared.clock.now());
         shared.drowsy.store(limit > SAFETY_NET, Ordering::Relaxed);
         self.poller = None;
-        self.keeper.before_sleep();
+        self.driver.before_sleep();
         shared.reports.sleeps.add(1);
         self.slept = true;
         let woken = shared.set.sleep(limit);
-        self.keeper.after_sleep();
+        self.driver.after_sleep();
         shared.drowsy.store(false, Ordering::Relaxed);
         let Woken::Event { group, channel } = woken else { return Ended::Limit };
         self.woken = channel;
         if channel && own.is_some_and(|own| shared.set.has_fired(own.fd)) {
-            self.keeper.woken();
+            self.driver.woken();
         }
         if group {
             let now = shared.clock.now();
@@ -383,7 +383,7 @@ impl<K: Keeper> Sleeper for AllSources<'_, K> {
         let set = &self.shared.set;
         let word = &self.shared.word;
         let woken = || !word.should_sleep() || set.has_event(LATE);
-        let (late, lost) = self.poller().after_net(woken, |fd| set.leaves_out(fd));
+        let (late, lost) = self.poller().after_timeout(woken, |fd| set.leaves_out(fd));
         self.shared.reports.late.add(late);
         self.shared.reports.lost_wake_ups.add(lost);
     }

@@ -54,11 +54,11 @@ pub trait Source: Send {
 
     /// Polls for events that should have ended a sleep; called while the source is still armed, after the sleep reached its time
     /// limit. `woken` waits for a late wake-up, for a bounded time, and returns whether one came.
-    fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
+    fn after_timeout(&mut self, woken: &mut dyn FnMut() -> bool) -> TimeoutFinding {
         match self.poll() {
-            0 => Net::Nothing,
-            _ if woken() => Net::Late,
-            _ => Net::Lost,
+            0 => TimeoutFinding::Nothing,
+            _ if woken() => TimeoutFinding::Late,
+            _ => TimeoutFinding::Lost,
         }
     }
 }
@@ -74,7 +74,7 @@ pub enum AfterPanic {
 
 /// Result of the check after a sleep that ended by its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Net {
+pub enum TimeoutFinding {
     /// There was no event.
     Nothing,
     /// There was an event, and its wake-up arrived during the check.

@@ -31,7 +31,7 @@ thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Callback that starts a thread to run [`Post::stand_in`](crate::Post::stand_in), and returns whether it did.
+/// Callback that starts a thread to run [`EngineThreads::run_spare`](crate::EngineThreads::run_spare), and returns whether it did.
 pub type Hire = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The spare threads of a manager and the timer that wakes them.
@@ -132,7 +132,7 @@ impl Drop for Section<'_> {
 }
 
 /// Runs a function on a thread that has released the role, and marks it as able to use spares.
-pub(crate) fn off_duty<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
+pub(crate) fn without_role<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
     let before = LEFT.replace(core::ptr::from_ref(shared).addr());
     let result = run();
     LEFT.set(before);
@@ -140,7 +140,7 @@ pub(crate) fn off_duty<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
 }
 
 impl Manager {
-    /// Makes a call that may block. Within a tasklet of the thread on duty, a spare thread takes over if the call takes longer than
+    /// Makes a call that may block. Within a tasklet of the role holder, a spare thread takes over if the call takes longer than
     /// [`BLOCKS_AFTER`], and returns the duty when the engine thread has finished its tasklets. A call that does not block wakes no
     /// thread and costs two system calls. Anywhere else the call is made directly: within a poll no spare can take over, and other
     /// threads have no duty.
@@ -165,7 +165,7 @@ impl Manager {
         self.0.spares.handover.is_blocked()
     }
 
-    /// Ends the spares. A spare on duty ends when its keeper stops, all others end immediately.
+    /// Ends the spares. A spare that holds the role ends when its driver stops, all others end immediately.
     pub fn dismiss_spares(&self) {
         *self.0.spares.dismissed() = true;
         self.0.spares.fire();

@@ -26,8 +26,8 @@ use pronto_core::wait::{Decision, SAFETY_NET, ServingState, Wait, YieldTimer};
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
-    AfterPanic, BusyPoll, BusyPollError, Cost, Engine, Keeper, Manager, Net, Place, Post, Priority,
-    Registration, Sleep, Source, Spec, Tasklet, Trigger, Triggers, panic_message,
+    AfterPanic, BusyPoll, BusyPollError, Cost, Engine, EngineDriver, EngineThreads, Manager, Place, Priority,
+    Registration, Sleep, Source, Spec, Tasklet, TimeoutFinding, Trigger, Triggers, panic_message,
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 
@@ -262,13 +262,13 @@ impl Source for PeerSource {
         AfterPanic::Keep
     }
 
-    fn after_net(&mut self, woken: &mut dyn FnMut() -> bool) -> Net {
+    fn after_timeout(&mut self, woken: &mut dyn FnMut() -> bool) -> TimeoutFinding {
         if self.session.is_servers() {
             let mut sink = ServingSink::new(&self.host, &self.session);
             self.session.check_safety_net(&mut sink, &*self.host, woken);
         }
         // Sessions count lost wake-ups themselves, including those of callers.
-        Net::Nothing
+        TimeoutFinding::Nothing
     }
 }
 
@@ -297,17 +297,17 @@ fn recover(host: &Arc<NodeHost>, session: &Arc<NodeSession>) {
 /// ([`Manager::may_block`]).
 pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
     let manager = host.serving.manager.clone();
-    let post = Arc::new(Post::new(manager, ServingKeeper::new(Arc::clone(host))));
-    let spares = Arc::downgrade(&post);
+    let threads = Arc::new(EngineThreads::new(manager, ServingDriver::new(Arc::clone(host))));
+    let spares = Arc::downgrade(&threads);
     let placed = Arc::downgrade(host);
     host.serving.manager.spares(Box::new(move || {
-        let (Some(post), Some(host)) = (spares.upgrade(), placed.upgrade()) else { return false };
+        let (Some(threads), Some(host)) = (spares.upgrade(), placed.upgrade()) else { return false };
         let stands_in = move || {
             // If this is refused, the spare keeps the normal priority.
             let _lower = set_nice(CALLER, SPARE_NICE);
             host.adopt_placement();
             drop(host);
-            serve_or_abort(|| post.stand_in());
+            serve_or_abort(|| threads.run_spare());
         };
         let started = std::thread::Builder::new().name("pronto-spare".into()).spawn(stands_in);
         if let Err(error) = &started {
@@ -321,7 +321,7 @@ pub(crate) fn start(host: &Arc<NodeHost>) -> std::io::Result<JoinHandle<()>> {
         boosted.adopt_placement();
         boosted.boosting.adopt();
         drop(boosted);
-        serve_or_abort(|| post.serve());
+        serve_or_abort(|| threads.serve());
     })
 }
 
@@ -356,9 +356,9 @@ pub(crate) fn end(manager: &Manager, server: JoinHandle<()>) {
     }
 }
 
-/// The keeper of the serving thread: its work other than polling.
+/// The driver of the serving thread: its work other than polling.
 #[derive(Debug)]
-pub(crate) struct ServingKeeper {
+pub(crate) struct ServingDriver {
     host: Arc<NodeHost>,
     served: Vec<Served>,
     /// Number of known nodes on this host, including this one. Visitors are not counted: they are short-lived, and would make all waits
@@ -376,7 +376,7 @@ pub(crate) struct ServingKeeper {
     hurried: bool,
 }
 
-impl ServingKeeper {
+impl ServingDriver {
     fn new(host: Arc<NodeHost>) -> Self {
         Self {
             served: Vec::new(),
@@ -424,7 +424,7 @@ impl ServingKeeper {
     }
 }
 
-impl Keeper for ServingKeeper {
+impl EngineDriver for ServingDriver {
     fn is_stopping(&self) -> bool {
         self.host.is_stopping()
     }

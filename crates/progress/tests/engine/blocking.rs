@@ -59,12 +59,12 @@ fn a_spare_serves_while_the_engine_thread_is_blocked_and_returns_the_duty() {
         let (tasklet, sender) = blocks(&engine, "blocks", &ended);
         for round in 1..=20 {
             tasklet.schedule();
-            eventually("a spare is on duty", || engine.manager.counters().relieved == round as u64);
+            eventually("a spare is the role holder", || engine.manager.counters().relieved == round as u64);
             assert!(engine.manager.is_blocked());
             word.is_served(5);
             sender.send(()).unwrap();
             eventually("the call ends", || ended.load(Ordering::Acquire) == round);
-            eventually("the engine thread is on duty again", || engine.own_thread_serves());
+            eventually("the engine thread is the role holder again", || engine.own_thread_serves());
             word.is_served(5);
         }
         assert_eq!(engine.manager.counters().lost_wake_ups, 0);
@@ -110,7 +110,7 @@ fn calls_that_never_return_leave_the_others_served_up_to_the_bound() {
     let stuck: Vec<_> = names.iter().map(|name| blocks(&engine, name, &ended)).collect();
     for (blocked, (tasklet, _)) in (1..).zip(&stuck) {
         tasklet.schedule();
-        eventually("another spare is on duty", || engine.manager.counters().relieved == blocked);
+        eventually("another spare is the role holder", || engine.manager.counters().relieved == blocked);
         word.is_served(100);
     }
     // A queued tasklet of a kind that is blocked does not keep the engine awake.

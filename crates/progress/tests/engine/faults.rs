@@ -261,7 +261,7 @@ fn after_a_suspension_missed_ticks_are_not_made_up_for() {
             // About eight hours.
             now.fetch_add(Nanos::from_secs(30_000).0, Ordering::Relaxed);
             running.manager.alert();
-            eventually("the keeper ticks", || ticks() == jumps);
+            eventually("the driver ticks", || ticks() == jumps);
             let polls = word.polls.load(Ordering::Relaxed);
             if engine == Engine::Idle {
                 eventually("the engine polls on", || word.polls.load(Ordering::Relaxed) > polls + 100);

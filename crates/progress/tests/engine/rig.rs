@@ -1,4 +1,4 @@
-//! Shared parts of the tests: clocks, a keeper, an engine thread, and sources that count.
+//! Shared parts of the tests: clocks, a driver, an engine thread, and sources that count.
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
-use pronto_progress::{Engine, Keeper, MAX_SPARES, Manager, Post, Source};
+use pronto_progress::{Engine, EngineDriver, EngineThreads, MAX_SPARES, Manager, Source};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Longest wait of a test.
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     pub(crate) manager: Manager,
     stop: Arc<AtomicBool>,
     pub(crate) ticks: Arc<AtomicU64>,
-    on_duty: Arc<Mutex<Option<ThreadId>>>,
+    run_with_role: Arc<Mutex<Option<ThreadId>>>,
     spares: Arc<Mutex<Vec<JoinHandle<()>>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,12 +57,12 @@ struct TestKeeper<C> {
     spin: Nanos,
     every: Nanos,
     next: Nanos,
-    on_duty: Arc<Mutex<Option<ThreadId>>>,
+    run_with_role: Arc<Mutex<Option<ThreadId>>>,
 }
 
-impl<C: Clock> Keeper for TestKeeper<C> {
+impl<C: Clock> EngineDriver for TestKeeper<C> {
     fn refresh(&mut self) {
-        *self.on_duty.lock().expect("no holder panics") = Some(std::thread::current().id());
+        *self.run_with_role.lock().expect("no holder panics") = Some(std::thread::current().id());
     }
 
     fn is_stopping(&self) -> bool {
@@ -95,32 +95,32 @@ impl Running {
         every: Nanos,
         clock: impl Clock + Clone + 'static,
     ) -> Self {
-        let (mut running, keeper) = Self::not_yet(engine, spin, every, clock);
+        let (mut running, driver) = Self::not_yet(engine, spin, every, clock);
         let theirs = running.manager.clone();
-        running.thread = Some(std::thread::spawn(move || theirs.run(keeper)));
+        running.thread = Some(std::thread::spawn(move || theirs.run(driver)));
         running
     }
 
     /// Starts an engine with spares.
     pub(crate) fn with_spares(engine: Engine, spin: Nanos, every: Nanos) -> Self {
-        let (mut running, keeper) = Self::not_yet(engine, spin, every, Real::new());
-        let post = Arc::new(Post::new(running.manager.clone(), keeper));
-        let (spares, threads) = (Arc::downgrade(&post), Arc::clone(&running.spares));
+        let (mut running, driver) = Self::not_yet(engine, spin, every, Real::new());
+        let engine_threads = Arc::new(EngineThreads::new(running.manager.clone(), driver));
+        let (spares, threads) = (Arc::downgrade(&engine_threads), Arc::clone(&running.spares));
         running.manager.spares(Box::new(move || {
-            let post = spares.upgrade().expect("the engine runs");
+            let engine_threads = spares.upgrade().expect("the engine runs");
             let mut threads = threads.lock().expect("no holder panics");
             assert!(threads.len() < MAX_SPARES);
-            threads.push(std::thread::spawn(move || post.stand_in()));
+            threads.push(std::thread::spawn(move || engine_threads.run_spare()));
             true
         }));
-        running.thread = Some(std::thread::spawn(move || post.serve()));
+        running.thread = Some(std::thread::spawn(move || engine_threads.serve()));
         running
     }
 
-    /// Returns whether the engine thread was on duty last.
+    /// Returns whether the engine thread held the role last.
     pub(crate) fn own_thread_serves(&self) -> bool {
         let own = self.thread.as_ref().map(|thread| thread.thread().id());
-        *self.on_duty.lock().expect("no holder panics") == own
+        *self.run_with_role.lock().expect("no holder panics") == own
     }
 
     fn not_yet<C: Clock + Clone + 'static>(
@@ -132,17 +132,17 @@ impl Running {
         let manager = Manager::new(engine, clock.clone()).expect("descriptors");
         let (stop, ticks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let next = clock.now() + every;
-        let on_duty: Arc<Mutex<Option<ThreadId>>> = Arc::default();
-        let keeper = TestKeeper {
+        let run_with_role: Arc<Mutex<Option<ThreadId>>> = Arc::default();
+        let driver = TestKeeper {
             stop: Arc::clone(&stop),
             ticks: Arc::clone(&ticks),
             clock,
             spin,
             every,
             next,
-            on_duty: Arc::clone(&on_duty),
+            run_with_role: Arc::clone(&run_with_role),
         };
-        (Self { manager, stop, ticks, on_duty, spares: Arc::default(), thread: None }, keeper)
+        (Self { manager, stop, ticks, run_with_role, spares: Arc::default(), thread: None }, driver)
     }
 }
 

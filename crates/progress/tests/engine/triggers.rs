@@ -43,7 +43,7 @@ fn without_an_engine_only_threads_that_wait_or_yield_poll() {
     let registered = engine.manager.register(spec, word.clone()).unwrap();
     word.sent.store(3, Ordering::Release);
     registered.notifier().notify();
-    eventually("the keeper ticks", || engine.ticks.load(Ordering::Relaxed) > 5);
+    eventually("the driver ticks", || engine.ticks.load(Ordering::Relaxed) > 5);
     assert_eq!(word.polls.load(Ordering::Relaxed), 0);
     assert_eq!(engine.manager.poll(Trigger::Wait), Some(0), "`Wait` is not one of its triggers");
     assert_eq!(engine.manager.poll(Trigger::Yield), Some(3));

@@ -50,7 +50,7 @@ pub struct Coscheduled {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     frequency: Frequency,
-    told: Frequency,
+    reported: Frequency,
     auto: Auto,
     interval: Interval,
     waiting_since: Option<Nanos>,
@@ -99,7 +99,7 @@ impl Policy for Coscheduled {
         if self.pressure == Pressure::Carried {
             let past = self.past(task);
             let known = self.known(task);
-            known.told = known.told.advanced(message.pressure, past);
+            known.reported = known.reported.advanced(message.pressure, past);
         }
         if self.past == Past::Auto {
             let interval = &mut self.known(task).interval;
@@ -149,7 +149,7 @@ impl Policy for Coscheduled {
         let (frequency, weight) = coschedule::goodness(fields, known.frequency, sockets, &prediction);
         known.frequency = frequency;
         // A spent counter keeps a task from running, whatever the pressure of its correspondents.
-        if weight == Level::ZERO { weight } else { weight.plus(known.told.level()) }
+        if weight == Level::ZERO { weight } else { weight.plus(known.reported.level()) }
     }
 
     fn recharged(&self, counter: u32, quantum: u32) -> u32 {

@@ -1,7 +1,7 @@
-//! The post of the engine: one thread at a time is on duty, and a spare thread takes over while that thread is blocked.
+//! The threads of an engine: one thread at a time is the role holder, and a spare thread takes over while that thread is blocked.
 //!
 //! # Invariants
-//! 1. The thread that holds the role polls as the engine, sleeps on all sources, and calls the keeper's ticks. It releases the role
+//! 1. The thread that holds the role polls as the engine, sleeps on all sources, and calls the driver's ticks. It releases the role
 //!    only while it runs tasklets.
 //! 2. A spare takes the role only if the role is free and a call that may block is under way. It returns the role between two poll
 //!    batches when the engine thread wants it.
@@ -12,12 +12,12 @@ use std::sync::{Mutex, MutexGuard};
 use pronto_core::Nanos;
 
 use crate::manager::{Engine, Manager, Shared};
-use crate::run::{CLOSE_INTERVAL, CLOSE_POLLS, Keeper, POLL_BATCH, Role, TIMER_POLLS};
+use crate::run::{CLOSE_INTERVAL, CLOSE_POLLS, EngineDriver, POLL_BATCH, Role, TIMER_POLLS};
 use crate::source::Trigger;
-use crate::spares::off_duty;
+use crate::spares::without_role;
 
 /// The post of a manager's engine, shared by the engine thread and its spares.
-pub struct Post<K> {
+pub struct EngineThreads<K> {
     manager: Manager,
     role: Mutex<Role<K>>,
 }
@@ -31,29 +31,29 @@ pub(crate) enum Holder {
     Spare,
 }
 
-impl<K: Keeper> Post<K> {
+impl<K: EngineDriver> EngineThreads<K> {
     /// Creates a post that no thread serves yet.
-    pub fn new(manager: Manager, keeper: K) -> Self {
-        Self { manager, role: Mutex::new(Role::new(keeper)) }
+    pub fn new(manager: Manager, driver: K) -> Self {
+        Self { manager, role: Mutex::new(Role::new(driver)) }
     }
 
-    /// Serves as the engine thread until the keeper stops. Only one thread may call this.
+    /// Serves as the engine thread until the driver stops. Only one thread may call this.
     pub fn serve(&self) {
         let shared = self.shared();
         let role = shared.spares.handover.take_back(&self.role, shared);
-        self.on_duty(role, Holder::Own);
+        self.run_with_role(role, Holder::Own);
     }
 
-    /// Serves as a spare: waits until the thread on duty is blocked, serves until the engine thread returns, and repeats this until
-    /// spares are dismissed or the keeper stops. For the threads that [`Manager::spares`] starts. They should have a low priority,
+    /// Serves as a spare: waits until the role holder is blocked, serves until the engine thread returns, and repeats this until
+    /// spares are dismissed or the driver stops. For the threads that [`Manager::spares`] starts. They should have a low priority,
     /// so that they do not take CPU time from other threads.
-    pub fn stand_in(&self) {
+    pub fn run_spare(&self) {
         let shared = self.shared();
         while !shared.spares.wait() {
             shared.reports.spares.add(1);
             if let Some(role) = shared.spares.handover.relieve(&self.role) {
                 shared.reports.relieved.add(1);
-                self.on_duty(role, Holder::Spare);
+                self.run_with_role(role, Holder::Spare);
             }
         }
     }
@@ -62,8 +62,8 @@ impl<K: Keeper> Post<K> {
         &self.manager.0
     }
 
-    fn on_duty(&self, role: MutexGuard<'_, Role<K>>, holder: Holder) {
-        role.keeper.after_sleep();
+    fn run_with_role(&self, role: MutexGuard<'_, Role<K>>, holder: Holder) {
+        role.driver.after_sleep();
         match self.shared().engine {
             Engine::Idle => self.idle(role, holder),
             Engine::Timer(period) => self.on_time(role, period, true, holder),
@@ -73,7 +73,7 @@ impl<K: Keeper> Post<K> {
 
     fn goes_on(&self, role: &Role<K>, holder: Holder) -> bool {
         let is_relieved = holder == Holder::Spare && self.shared().spares.handover.is_wanted();
-        !is_relieved && !role.keeper.is_stopping()
+        !is_relieved && !role.driver.is_stopping()
     }
 
     /// Runs tasklets without the role. Returns `None` if another thread has the role afterwards.
@@ -90,7 +90,7 @@ impl<K: Keeper> Post<K> {
         }
         let turns = role.turns;
         drop(role);
-        let ran = off_duty(shared, || shared.run_tasklets(trigger));
+        let ran = without_role(shared, || shared.run_tasklets(trigger));
         let handover = &shared.spares.handover;
         let role = match holder {
             Holder::Own => {
@@ -103,12 +103,12 @@ impl<K: Keeper> Post<K> {
         Some((role, ran))
     }
 
-    /// Runs an idle engine: polls while the keeper lets it, and otherwise sleeps.
+    /// Runs an idle engine: polls while the driver lets it, and otherwise sleeps.
     fn idle<'a>(&'a self, mut role: MutexGuard<'a, Role<K>>, holder: Holder) {
         let shared = self.shared();
         while self.goes_on(&role, holder) {
-            role.keeper.refresh();
-            let decision = role.keeper.decide();
+            role.driver.refresh();
+            let decision = role.driver.decide();
             // A thread that sleeps immediately polls once: a poll may be a system call, and the time of a boost is limited.
             let mut batch =
                 shared.poll_batch(if decision.polls_for() == Nanos::ZERO { 1 } else { POLL_BATCH });
@@ -123,7 +123,7 @@ impl<K: Keeper> Post<K> {
     fn on_time<'a>(&'a self, mut role: MutexGuard<'a, Role<K>>, period: Nanos, polls: bool, holder: Holder) {
         let shared = self.shared();
         while self.goes_on(&role, holder) {
-            role.keeper.refresh();
+            role.driver.refresh();
             let now = shared.clock.now();
             if polls && now >= role.due(now, period) {
                 let mut all = 0;
@@ -137,7 +137,7 @@ impl<K: Keeper> Post<K> {
                     }
                 }
                 role.empty_rounds = if all == 0 { role.empty_rounds + 1 } else { 0 };
-                let close = role.empty_rounds < CLOSE_POLLS && role.keeper.is_expecting();
+                let close = role.empty_rounds < CLOSE_POLLS && role.driver.is_expecting();
                 // Counted from now: after a jump of the clock or a delay of the thread, missed periods are not made up for.
                 role.next = Some(now + if close { CLOSE_INTERVAL.min(period) } else { period });
             }
@@ -146,7 +146,7 @@ impl<K: Keeper> Post<K> {
     }
 }
 
-impl<K> fmt::Debug for Post<K> {
+impl<K> fmt::Debug for EngineThreads<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Post").field("manager", &self.manager).finish_non_exhaustive()
     }
