@@ -15,7 +15,7 @@
 //! 3. A session that ends has no link: the engine closes the link first, which suspends the session.
 
 use super::calls::Expects;
-use super::lane::Link;
+use super::connection::Link;
 use super::link::LinkInfo;
 use crate::time::Nanos;
 
@@ -68,7 +68,8 @@ impl<Q> Phase<Q> {
     /// Suspends the session at `now` and drops its link, which has been closed.
     pub(super) fn suspend(&mut self, now: Nanos) {
         let Self::Linked(link) = self else { panic!("a session is suspended when its link is lost") };
-        let notifications = link.lanes.iter().map(|lane| lane.notifications.len()).sum::<usize>();
+        let notifications =
+            link.connections.iter().map(|connection| connection.notifications.len()).sum::<usize>();
         let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
         *self = Self::Suspended(LostLink { info: link.info, since: now, notifications });
     }
@@ -132,21 +133,21 @@ mod tests {
     use pronto_wire::{Epoch, NodeId, SessionId, Windows};
 
     use super::*;
-    use crate::session::lane::Lane;
+    use crate::session::connection::Connection;
 
     const NOW: Nanos = Nanos::from_millis(7);
 
     fn link(session: u64, notifications: [u16; 2]) -> Link<()> {
         let window = Windows { requests: 4, replies: 4, control: 4, max_payload: 64 };
-        let lanes = notifications.map(|count| {
-            let mut lane = Lane::new((), window, window);
-            lane.notifications.extend(0..count);
-            lane
+        let connections = notifications.map(|count| {
+            let mut connection = Connection::new((), window, window);
+            connection.notifications.extend(0..count);
+            connection
         });
         let session = SessionId(session);
         let info = LinkInfo { peer: NodeId(2), epoch: Epoch(3), session, provider: "none", local: true };
         Link {
-            lanes,
+            connections,
             info,
             last_received: Nanos::ZERO,
             last_sent: Nanos::ZERO,

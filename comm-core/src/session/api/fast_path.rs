@@ -15,10 +15,10 @@ use super::wait::{Caller, POLL_BATCH};
 use crate::executor::{Executor, WaitRequest};
 use crate::fabric::{Armed, Gather, InlineMessage, QueuePair};
 use crate::note::{Note, What};
+use crate::session::connection::Connection;
 use crate::session::end::End;
 use crate::session::engine::{Engine, NextMessage, Prefetched};
 use crate::session::inbound::Sink;
-use crate::session::lane::Lane;
 use crate::session::peer_types::TypeLookup;
 use crate::session::shared::Turn;
 use crate::session::spec::CallSpec;
@@ -140,8 +140,8 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Option<FastOutcome> {
         let ReplySlots { inline, short, end } = slots;
         let mut outcome = None;
-        if self.may_poll(&engine) && !engine.is_left(self) && !engine.lanes_are_quiet() {
-            match engine.find_reply(call, inline, Lane::may_hold_message, self) {
+        if self.may_poll(&engine) && !engine.is_left(self) && !engine.connections_are_quiet() {
+            match engine.find_reply(call, inline, Connection::may_hold_message, self) {
                 NextMessage::Reply => outcome = Some(FastOutcome::Inline),
                 NextMessage::ShortReply => {
                     short(engine.short.payload());
@@ -199,7 +199,7 @@ impl<Q: QueuePair> Session<Q> {
         let polls = if self.may_poll(&engine) { POLL_BATCH } else { 0 };
         let outcome = 'polls: {
             for _ in 0..polls {
-                let (is_left, is_quiet) = (engine.is_left(self), engine.lanes_are_quiet());
+                let (is_left, is_quiet) = (engine.is_left(self), engine.connections_are_quiet());
                 let found = match (is_quiet, is_left) {
                     (true, false) if !self.rendezvous.is_due() => continue,
                     (false, false) => engine.find_reply(call, inline, |_| true, self),

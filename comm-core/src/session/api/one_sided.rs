@@ -33,7 +33,7 @@ impl<Q: QueuePair> Session<Q> {
     /// memory, no message is delayed by that later.
     pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => Ok(link.lanes[CLASS.index()].qp.register(region)?),
+            Some(link) => Ok(link.connections[CLASS.index()].qp.register(region)?),
             None => Err(FabricError::Lost.into()),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))
@@ -49,7 +49,7 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Result<Grant, GrantError> {
         let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => link.lanes[CLASS.index()].qp.grant(region, range, rights),
+            Some(link) => link.connections[CLASS.index()].qp.grant(region, range, rights),
             None => Err(lost),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))
@@ -58,7 +58,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Ends a grant. The end of a link ends its grants, too.
     pub fn revoke(&self, grant: GrantId, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => link.lanes[CLASS.index()].qp.revoke(grant),
+            Some(link) => link.connections[CLASS.index()].qp.revoke(grant),
             None => Ok(()),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))

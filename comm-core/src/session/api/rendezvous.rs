@@ -192,9 +192,9 @@ impl<Q: QueuePair> Session<Q> {
             return 0;
         }
         if engine.phase.is_linked() {
-            while let Some(completion) = engine.lane(CLASS).qp.poll_send() {
+            while let Some(completion) = engine.connection(CLASS).qp.poll_send() {
                 let known = engine.completed(completion, Turn::new(self, executor));
-                engine.lane(CLASS).failed |= !known;
+                engine.connection(CLASS).failed |= !known;
             }
         }
         let moved = engine.move_rendezvous(Turn::new(self, executor));

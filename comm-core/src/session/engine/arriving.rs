@@ -79,6 +79,6 @@ impl<Q: QueuePair> Arriving<Q> for ShortInSlot {
 
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease> {
         let link = engine.phase.link().expect("messages are polled from a link");
-        Arrived::Buffer(link.lanes[self.0.index()].qp.lease_copy(engine.short.payload()))
+        Arrived::Buffer(link.connections[self.0.index()].qp.lease_copy(engine.short.payload()))
     }
 }

@@ -208,9 +208,9 @@ impl<Q: QueuePair> Engine<Q> {
         }
         self.arm(Armed::All, turn.shared);
         for class in Class::ALL {
-            while let Some(completion) = self.lane(class).qp.poll_send() {
+            while let Some(completion) = self.connection(class).qp.poll_send() {
                 let known = self.completed(completion, turn);
-                self.lane(class).failed |= !known;
+                self.connection(class).failed |= !known;
             }
             self.retry_backlog(class, turn);
         }

@@ -28,7 +28,7 @@ impl<Q: QueuePair> Engine<Q> {
                 let is_trimmed = resumable && matches!(payload, OutgoingPayload::Frame(_));
                 let kept = || resumable.then_some(CachedResponse { class, kind, payload, posted_on });
                 if self.note_response(call, kept) && is_trimmed {
-                    self.lane(class).cache_response(sequence, call);
+                    self.connection(class).cache_response(sequence, call);
                 }
             }
             _ => {}
@@ -53,7 +53,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
             Kind::Reply { call } | Kind::Failure { call, .. } => {
                 if resumable {
-                    self.lane(class).cache_response(sequence, call);
+                    self.connection(class).cache_response(sequence, call);
                     keep_for = Some(KeepFor::Response(call));
                 }
                 self.note_response(call, || None);
@@ -89,9 +89,9 @@ impl<Q: QueuePair> Engine<Q> {
     fn finish(&mut self, work: Work, status: Status, turn: Turn<'_, Q::Lease, impl Executor>) {
         let Work { holds, completes, keep_for, posted, sequence, .. } = work;
         self.end_send(completes, status, turn);
-        let lanes = self.phase.link().map(|link| &link.lanes);
+        let connections = self.phase.link().map(|link| &link.connections);
         let acknowledged = |class: Class, sequence| {
-            lanes.is_some_and(|lanes| lanes[class.index()].is_acknowledged(sequence))
+            connections.is_some_and(|connections| connections[class.index()].is_acknowledged(sequence))
         };
         let Some(payload) = holds.and_then(Held::into_payload) else { return };
         match keep_for {
@@ -137,11 +137,11 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn reap_sends(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         for class in Class::ALL {
             while let Some(link) = self.phase.link_mut()
-                && let Some(completion) = link.lanes[class.index()].qp.poll_send()
+                && let Some(completion) = link.connections[class.index()].qp.poll_send()
             {
                 if !self.completed(completion, turn) {
                     // The next turn reports that the link is lost.
-                    self.lane(class).failed = true;
+                    self.connection(class).failed = true;
                     return;
                 }
             }

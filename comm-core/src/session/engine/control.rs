@@ -4,7 +4,7 @@ use pronto_wire::{Class, Kind};
 
 use super::Engine;
 use crate::fabric::QueuePair;
-use crate::session::lane::Link;
+use crate::session::connection::Link;
 use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::shared::Shared;
 use crate::time::Nanos;
@@ -20,7 +20,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Sends a message with the credits to return, if no other message carries them soon.
     #[inline]
     pub(in crate::session) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
-        let Some(Link { lanes: [control, bulk], .. }) = self.phase.link() else { return };
+        let Some(Link { connections: [control, bulk], .. }) = self.phase.link() else { return };
         let [returned, returned_bulk] = &shared.returned;
         let (owes, owes_bulk) =
             (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
@@ -45,9 +45,9 @@ impl<Q: QueuePair> Engine<Q> {
         if waits {
             return false;
         }
-        if !self.lane(class).has_control_credit() {
+        if !self.connection(class).has_control_credit() {
             self.settle_early(shared);
-            if !self.lane(class).has_control_credit() {
+            if !self.connection(class).has_control_credit() {
                 return false;
             }
         }

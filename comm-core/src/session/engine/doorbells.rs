@@ -7,8 +7,8 @@ use pronto_wire::{CallId, Class};
 
 use super::Engine;
 use crate::fabric::{DoorbellEvent, QueuePair};
+use crate::session::connection::Connection;
 use crate::session::doorbells::{Doorbells, PendingDoorbell};
-use crate::session::lane::Lane;
 use crate::session::shared::Shared;
 
 impl<Q: QueuePair> Engine<Q> {
@@ -33,7 +33,7 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     pub(in crate::session) fn ring(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link_mut() else { return };
-        if link.lanes[class.index()].pending.is_due() {
+        if link.connections[class.index()].pending.is_due() {
             self.ring_pending(class, shared);
         }
     }
@@ -42,15 +42,15 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     pub(in crate::session) fn ring_pending(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let Some(link) = self.phase.link_mut() else { return };
-        let lane = &mut link.lanes[class.index()];
-        let pending = core::mem::replace(&mut lane.pending, PendingDoorbell::NOTHING);
+        let connection = &mut link.connections[class.index()];
+        let pending = core::mem::replace(&mut connection.pending, PendingDoorbell::NOTHING);
         if pending == PendingDoorbell::NOTHING {
             return;
         }
         let event = if pending.wakes() { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
-        let rung = lane.qp.ring_doorbell(event);
+        let rung = connection.qp.ring_doorbell(event);
         // If the doorbell fails, the queue pair is dead. The next poll reports that.
-        lane.failed |= rung.is_err();
+        connection.failed |= rung.is_err();
         shared.stats.doorbells.add_alone(1);
     }
 
@@ -79,12 +79,12 @@ impl<Q: QueuePair> Engine<Q> {
     fn hold_back(&mut self, class: Class) {
         let latest = self.calls.requests_posted();
         let Some(link) = self.phase.link_mut() else { return };
-        let lane = &mut link.lanes[class.index()];
-        if lane.pending.is_due() {
-            if !lane.pending.is_held() {
-                lane.held_from = latest;
+        let connection = &mut link.connections[class.index()];
+        if connection.pending.is_due() {
+            if !connection.pending.is_held() {
+                connection.held_from = latest;
             }
-            lane.pending = PendingDoorbell::HELD_BACK;
+            connection.pending = PendingDoorbell::HELD_BACK;
         }
     }
 
@@ -96,11 +96,11 @@ impl<Q: QueuePair> Engine<Q> {
         // For any call that is not a posted request, `order` is the maximum, so that any held message is rung.
         let order = self.calls.order(call);
         let calls = u64::from(shared.calls.in_use());
-        let is_wanted = |lane: &Lane<Q>| {
-            let held = self.calls.requests_posted() + 1 - lane.held_from;
-            lane.pending.is_held() && (order >= lane.held_from || held * 2 >= calls)
+        let is_wanted = |connection: &Connection<Q>| {
+            let held = self.calls.requests_posted() + 1 - connection.held_from;
+            connection.pending.is_held() && (order >= connection.held_from || held * 2 >= calls)
         };
-        if link.lanes.iter().any(is_wanted) {
+        if link.connections.iter().any(is_wanted) {
             self.ring_doorbells(shared);
         }
     }

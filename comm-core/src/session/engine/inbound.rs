@@ -8,10 +8,10 @@ use crate::buf::Frame;
 use crate::executor::Executor;
 use crate::fabric::{FabricError, Gather, PeerFault, QueuePair, Signal};
 use crate::session::calls::{Cause, Ended, Report};
+use crate::session::connection::Connection;
 use crate::session::doorbells::PendingDoorbell;
 use crate::session::end::End;
 use crate::session::inbound::{CachedResponse, Inbound, LastCall, LastCallState, Sink};
-use crate::session::lane::Lane;
 use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::response::Response;
 use crate::session::shared::{Shared, Turn};
@@ -51,7 +51,7 @@ impl<Q: QueuePair> Engine<Q> {
         let (acks, request) = (header.acks(), header.as_request());
         let link = self.phase.link_mut().expect("messages are polled from a link");
         link.has_received = true;
-        link.lanes[class.index()].count_received(acks);
+        link.connections[class.index()].count_received(acks);
         turn.shared.stats.messages_received.add_alone(1);
         turn.shared.stats.bytes_received.add_alone(len as u64);
         if let Some(request) = request {
@@ -153,11 +153,11 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> Result<(), FabricError> {
         let Some(link) = self.phase.link_mut() else { return Ok(()) };
-        let given = link.lanes[class.index()].acknowledge()?;
-        if link.lanes.iter().any(Lane::is_ignored) {
+        let given = link.connections[class.index()].acknowledge()?;
+        if link.connections.iter().any(Connection::is_ignored) {
             return Err(PeerFault::Unacknowledged.into());
         }
-        if !link.lanes[class.index()].responses.is_empty() {
+        if !link.connections[class.index()].responses.is_empty() {
             self.trim_responses(class);
         }
         if given != 0 {
@@ -169,9 +169,10 @@ impl<Q: QueuePair> Engine<Q> {
     /// Processes the latest acknowledgements of both connections outside of a turn, if there are new ones. The next turn reports errors.
     pub(in crate::session) fn settle_early(&mut self, shared: &Shared<Q::Lease>) {
         for class in Class::ALL {
-            let is_settled = self.phase.link().is_none_or(|link| link.lanes[class.index()].is_settled());
+            let is_settled =
+                self.phase.link().is_none_or(|link| link.connections[class.index()].is_settled());
             if !is_settled && self.settle(class, shared).is_err() {
-                self.lane(class).failed = true;
+                self.connection(class).failed = true;
             }
         }
     }
@@ -179,21 +180,21 @@ impl<Q: QueuePair> Engine<Q> {
     /// Counts a request of the peer. Fails if the peer exceeds the granted window.
     #[inline]
     fn count_request(&mut self, class: Class, shared: &Shared<Q::Lease>) -> Result<(), FabricError> {
-        let lane = self.lane(class);
-        lane.requests_received = lane.requests_received.wrapping_add(1);
-        let in_hand = lane.in_hand(shared.returned[class.index()].count());
-        if in_hand > lane.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
+        let connection = self.connection(class);
+        connection.requests_received = connection.requests_received.wrapping_add(1);
+        let in_hand = connection.in_hand(shared.returned[class.index()].count());
+        if in_hand > connection.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
     }
 
     /// Returns the credit of a request or notification that needs no handler any more.
     #[inline]
     fn done_here(&mut self, class: Class, shared: &Shared<Q::Lease>) {
-        self.lane(class).done_here(|| shared.returned[class.index()].count());
+        self.connection(class).done_here(|| shared.returned[class.index()].count());
     }
 
     fn control_received(&mut self, class: Class) {
-        let lane = self.lane(class);
-        lane.control_acks_due = lane.control_acks_due.saturating_add(1);
+        let connection = self.connection(class);
+        connection.control_acks_due = connection.control_acks_due.saturating_add(1);
     }
 
     /// Asks the duplicate filter about a request: returns whether the call, or a later one in its slot, was received before. A later one
@@ -303,7 +304,7 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> bool {
         let Some(link) = self.phase.link() else { return false };
-        let copies = link.lanes[class.index()].qp.capabilities().copies as usize;
+        let copies = link.connections[class.index()].qp.capabilities().copies as usize;
         // On a resumable link, this path would leave no copy for sending the reply again.
         !link.resumable
             && frame.len() <= copies
@@ -333,7 +334,7 @@ impl<Q: QueuePair> Engine<Q> {
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
     ) {
-        self.lane(class).respond_to_received(len);
+        self.connection(class).respond_to_received(len);
         let Some(Ended { report, .. }) = self.calls.end(call, Cause::Response) else {
             turn.shared.stats.stale_replies.add_alone(1);
             return;

@@ -11,8 +11,8 @@ use crate::executor::Executor;
 use crate::fabric::Armed;
 use crate::fabric::{FabricError, QueuePair};
 use crate::session::by_slot::BySlot;
+use crate::session::connection::Link;
 use crate::session::inbound::Sink;
-use crate::session::lane::Link;
 use crate::session::link::{DownCause, Event, Links};
 use crate::session::phase::LostLink;
 use crate::session::shared::Turn;
@@ -43,20 +43,20 @@ impl<Q: QueuePair> Engine<Q> {
         self.generation = self.generation.wrapping_add(1);
         let mut link = Link::new(pairs, &agreement, turn.executor.now());
         for class in Class::ALL {
-            let lane = &mut link.lanes[class.index()];
-            let pinned = lane.qp.capabilities().pins_memory;
+            let connection = &mut link.connections[class.index()];
+            let pinned = connection.qp.capabilities().pins_memory;
             let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
-            let Ok(ring) = SendRing::new(lane.qp.send_memory(), config) else {
+            let Ok(ring) = SendRing::new(connection.qp.send_memory(), config) else {
                 // Another ring lends the memory of this queue pair, so that no message could be composed in it. The link is therefore lost.
-                lane.qp.close();
-                lane.failed = true;
+                connection.qp.close();
+                connection.failed = true;
                 continue;
             };
             for range in ring.initial() {
-                lane.failed |= lane.qp.prepare(range).is_err();
+                connection.failed |= connection.qp.prepare(range).is_err();
             }
             let ring = Arc::new(ring);
-            lane.ring = Some(Arc::clone(&ring));
+            connection.ring = Some(Arc::clone(&ring));
             let mut back_off = BackOff::default();
             turn.shared.rings[class.index()].set(Some(ring), || back_off.pause(turn.executor));
             turn.shared.returned[class.index()].reset(self.generation);
@@ -107,10 +107,10 @@ impl<Q: QueuePair> Engine<Q> {
             turn.shared.credits[class.index()].reset(self.generation, 0);
             let mut back_off = BackOff::default();
             turn.shared.rings[class.index()].set(None, || back_off.pause(turn.executor));
-            link.lanes[class.index()].qp.close();
+            link.connections[class.index()].qp.close();
         }
         for class in Class::ALL {
-            while let Some(completion) = self.lane(class).qp.poll_send() {
+            while let Some(completion) = self.connection(class).qp.poll_send() {
                 self.completed(completion, turn);
             }
         }

@@ -32,9 +32,9 @@ use pronto_wire::Class;
 use super::backlog::Backlog;
 use super::by_slot::BySlot;
 use super::calls::OpenCalls;
+use super::connection::{Connection, Link};
 use super::idleness::Idleness;
 use super::inbound::{LastCall, Sink};
-use super::lane::{Lane, Link};
 use super::limits::Limits;
 use super::outgoing::Submitted;
 use super::phase::Phase;
@@ -113,21 +113,21 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    pub(super) fn lane(&mut self, class: Class) -> &mut Lane<Q> {
-        &mut self.phase.link_mut().expect("asked only while there is a link").lanes[class.index()]
+    pub(super) fn connection(&mut self, class: Class) -> &mut Connection<Q> {
+        &mut self.phase.link_mut().expect("asked only while there is a link").connections[class.index()]
     }
 
     /// Returns whether a turn would find nothing to do.
     #[inline(always)]
     pub(super) fn is_quiet(&self, shared: &Shared<Q::Lease>) -> bool {
-        self.lanes_are_quiet() && !self.is_left(shared) && !shared.rendezvous.is_due()
+        self.connections_are_quiet() && !self.is_left(shared) && !shared.rendezvous.is_due()
     }
 
     /// Returns whether neither connection has anything to process.
     #[inline(always)]
-    pub(super) fn lanes_are_quiet(&self) -> bool {
+    pub(super) fn connections_are_quiet(&self) -> bool {
         match self.phase.link() {
-            Some(Link { lanes: [control, bulk], .. }) => control.is_quiet() && bulk.is_quiet(),
+            Some(Link { connections: [control, bulk], .. }) => control.is_quiet() && bulk.is_quiet(),
             None => true,
         }
     }
@@ -168,7 +168,7 @@ impl<Q: QueuePair> Engine<Q> {
             if let Ok(before) = turned
                 && (before == 0 || !waiter.is_done())
             {
-                let is_quiet = before != 0 && self.lane(Class::Bulk).is_quiet();
+                let is_quiet = before != 0 && self.connection(Class::Bulk).is_quiet();
                 if before != 0 {
                     // Polling the other connection may be a system call. The responses that were just posted do not wait for it.
                     self.ring(Class::Control, turn.shared);
@@ -233,13 +233,13 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
     ) -> Result<usize, FabricError> {
         let mut moved = 0;
-        if self.lane(class).failed {
-            // The lane may have failed because of an acknowledgement that was already stored. `settle` then returns that error.
+        if self.connection(class).failed {
+            // The connection may have failed because of an acknowledgement that was already stored. `settle` then returns that error.
             self.settle(class, turn.shared)?;
         }
         while moved < most {
             let link = self.phase.link_mut().expect("asked only while there is a link");
-            let qp = &mut link.lanes[class.index()].qp;
+            let qp = &mut link.connections[class.index()].qp;
             if moved != 0 && qp.is_quiet() {
                 return Ok(moved);
             }
@@ -261,13 +261,13 @@ impl<Q: QueuePair> Engine<Q> {
                 return Ok(moved);
             }
         }
-        while let Some(completion) = self.lane(class).qp.poll_send() {
+        while let Some(completion) = self.connection(class).qp.poll_send() {
             if !self.completed(completion, turn) {
                 return Err(PeerFault::Unasked.into());
             }
             moved += 1;
         }
-        if self.lane(class).failed && moved == 0 {
+        if self.connection(class).failed && moved == 0 {
             return Err(FabricError::Lost);
         }
         Ok(moved)
@@ -340,17 +340,17 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     pub(super) fn extend_rings(&mut self) {
         let Some(link) = self.phase.link_mut() else { return };
-        for lane in &mut link.lanes {
-            if lane.ring.as_ref().is_some_and(|ring| ring.is_filling()) {
-                lane.extend_ring();
+        for connection in &mut link.connections {
+            if connection.ring.as_ref().is_some_and(|ring| ring.is_filling()) {
+                connection.extend_ring();
             }
         }
     }
 
     pub(super) fn arm(&mut self, events: Armed, shared: &Shared<Q::Lease>) {
-        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
-            lane.failed |= lane.qp.arm(events).is_err();
-            lane.received_when_armed = lane.received;
+        for connection in self.phase.link_mut().into_iter().flat_map(|link| &mut link.connections) {
+            connection.failed |= connection.qp.arm(events).is_err();
+            connection.received_when_armed = connection.received;
         }
         shared.arming.set(events);
     }
@@ -359,11 +359,11 @@ impl<Q: QueuePair> Engine<Q> {
     /// knows of the event, staying armed costs nothing, and a thread that was not woken need not consume the event.
     pub(super) fn disarm(&mut self, notify_woken: [bool; 2], shared: &Shared<Q::Lease>) {
         let peer_wakes = self.peer_wakes();
-        for (lane, notify_woken) in
-            self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(notify_woken)
+        for (connection, notify_woken) in
+            self.phase.link_mut().into_iter().flat_map(|link| &mut link.connections).zip(notify_woken)
         {
             if notify_woken || peer_wakes {
-                lane.failed |= lane.qp.arm(Armed::Nothing).is_err();
+                connection.failed |= connection.qp.arm(Armed::Nothing).is_err();
             }
         }
         shared.arming.set(Armed::Nothing);
@@ -372,30 +372,32 @@ impl<Q: QueuePair> Engine<Q> {
     /// Returns whether the peer's doorbell wakes a sleeper. On other transports the kernel knows whether data is available, and no wake-up
     /// can be lost.
     pub(super) fn peer_wakes(&self) -> bool {
-        self.phase.link().is_some_and(|link| link.lanes[0].qp.capabilities().polls_without_syscalls)
+        self.phase.link().is_some_and(|link| link.connections[0].qp.capabilities().polls_without_syscalls)
     }
 
     /// Reports to both queue pairs which of their channels, by class, have woken the calling thread; see [`QueuePair::notify_woken`].
     pub(in crate::session) fn notify_woken(&mut self, which: [bool; 2]) {
-        for (lane, notify_woken) in
-            self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes).zip(which)
+        for (connection, notify_woken) in
+            self.phase.link_mut().into_iter().flat_map(|link| &mut link.connections).zip(which)
         {
             if notify_woken {
-                lane.qp.notify_woken();
+                connection.qp.notify_woken();
             }
         }
     }
 
     /// Returns the channels in which a caller sleeps.
     pub(super) fn callers_channels(&self, owner: u64) -> Channels {
-        let near = self.phase.link().and_then(|link| link.lanes[0].qp.channel()?.caller_epoll);
+        let near = self.phase.link().and_then(|link| link.connections[0].qp.channel()?.caller_epoll);
         Channels { owner, link: self.generation, each: self.channels(), near }
     }
 
     pub(super) fn channels(&self) -> [Option<Channel>; 2] {
-        let channel = |lane: &Lane<Q>| {
-            lane.qp.channel().map(|CompletionChannel { fd, interest, .. }| Channel { fd, interest })
+        let channel = |connection: &Connection<Q>| {
+            connection.qp.channel().map(|CompletionChannel { fd, interest, .. }| Channel { fd, interest })
         };
-        self.phase.link().map_or([None; 2], |link| [channel(&link.lanes[0]), channel(&link.lanes[1])])
+        self.phase
+            .link()
+            .map_or([None; 2], |link| [channel(&link.connections[0]), channel(&link.connections[1])])
     }
 }

@@ -23,12 +23,13 @@ impl<Q: QueuePair> Engine<Q> {
             return Ok(());
         };
         let Some(wr) = self.work.claim() else { return Err(work) };
-        let lane = &mut link.lanes[CLASS.index()];
-        let posted =
-            lane.qp.post(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
+        let connection = &mut link.connections[CLASS.index()];
+        let posted = connection
+            .qp
+            .post(SendWork { signal: Signal::Signalled(wr), operation: work.access.operation() });
         match posted {
             Ok(()) => {
-                lane.pending = lane.pending.and(PendingDoorbell::SOLICITED);
+                connection.pending = connection.pending.and(PendingDoorbell::SOLICITED);
                 link.has_sent = true;
                 let OneSided { access, completes, .. } = work;
                 self.work.hold_access(wr, access.into_region(), completes);

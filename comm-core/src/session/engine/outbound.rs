@@ -10,10 +10,10 @@ use crate::executor::Executor;
 use crate::fabric::{Gather, Operation, Payload, PostError, QueuePair, SendWork, Signal};
 use crate::session::backlog::is_new;
 use crate::session::calls::Resend;
+use crate::session::connection::Connection;
 use crate::session::credit::Credit;
 use crate::session::doorbells::PendingDoorbell;
 use crate::session::inbound::{CachedResponse, LastCallState};
-use crate::session::lane::Lane;
 use crate::session::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use crate::session::send_error::SendError;
 use crate::session::shared::{Shared, Turn};
@@ -47,7 +47,7 @@ impl<Q: QueuePair> Engine<Q> {
             if link.peer_draining {
                 return Err(NotPosted::Send(SendError::Draining));
             }
-            let max = link.lanes[outgoing.class.index()].peer_window.max_payload as usize;
+            let max = link.connections[outgoing.class.index()].peer_window.max_payload as usize;
             if outgoing.payload.len() > max {
                 return Err(NotPosted::Send(SendError::TooLong { len: outgoing.payload.len(), max }));
             }
@@ -73,15 +73,15 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> Option<CallId> {
         let &CallSpec { key, class, timeout } = spec;
         let present = self.phase.link()?;
-        let lane = &present.lanes[class.index()];
+        let connection = &present.connections[class.index()];
         let may_copy = match payload {
             Gather::Inline(_) => true,
-            Gather::Short(bytes) => bytes.len() <= lane.qp.capabilities().copies as usize,
+            Gather::Short(bytes) => bytes.len() <= connection.qp.capabilities().copies as usize,
             Gather::Ring(_) | Gather::Region { .. } => false,
         };
         let free = !present.peer_draining
             && may_copy
-            && payload.len() <= lane.peer_window.max_payload as usize
+            && payload.len() <= connection.peer_window.max_payload as usize
             && self.backlog.is_empty(class)
             && !shared.submissions.has_unpopped();
         if !free {
@@ -137,17 +137,17 @@ impl<Q: QueuePair> Engine<Q> {
             else {
                 return Err(outgoing);
             };
-            self.lane(class).was_posted(&kind);
+            self.connection(class).was_posted(&kind);
             self.remember_copied(outgoing, sequence);
             self.ring_if_per_message(class, shared);
             return Ok(());
         }
         let Some(link) = self.phase.link() else { return Err(outgoing) };
-        let lane = &link.lanes[class.index()];
-        if !move_to_present_ring(&mut outgoing, lane) {
+        let connection = &link.connections[class.index()];
+        if !move_to_present_ring(&mut outgoing, connection) {
             return Err(outgoing);
         }
-        let payload = outgoing.payload.gather(lane.qp.capabilities().copies as usize);
+        let payload = outgoing.payload.gather(connection.qp.capabilities().copies as usize);
         // A copied payload needs no completion, unless a sender waits for it.
         let signal = if payload.copied().is_some() && outgoing.completes.is_none() {
             Signal::Unsignalled
@@ -158,7 +158,7 @@ impl<Q: QueuePair> Engine<Q> {
         let posted = self.post_message(class, header, PendingDoorbell::of(&kind), (signal, payload), shared);
         match (posted, signal) {
             (Ok(sequence), signal) => {
-                self.lane(class).was_posted(&kind);
+                self.connection(class).was_posted(&kind);
                 match signal {
                     Signal::Unsignalled => self.remember_copied(outgoing, sequence),
                     Signal::Signalled(wr) => self.remember(outgoing, wr, sequence),
@@ -190,21 +190,22 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> Result<u16, PostError> {
         let Some(link) = self.phase.link_mut() else { return Err(PostError::Full) };
-        let lane = &mut link.lanes[class.index()];
+        let connection = &mut link.connections[class.index()];
         let returned = shared.returned[class.index()].count();
-        let acks = lane.acks(returned);
+        let acks = connection.acks(returned);
         let header = header(acks);
-        match lane.qp.post(SendWork { signal, operation: Operation::Send { header: &header, payload } }) {
+        match connection.qp.post(SendWork { signal, operation: Operation::Send { header: &header, payload } })
+        {
             Ok(()) => {}
             Err(PostError::Full) => return Err(PostError::Full),
             Err(PostError::Unsupported) if matches!(payload, Gather::Region { .. }) => {
                 return Err(PostError::Unsupported);
             }
             // The queue pair is dead or refuses permanently. The next poll reports that, and the end of the link ends this message.
-            Err(_) => lane.failed = true,
+            Err(_) => connection.failed = true,
         }
         shared.acks_sent[class.index()].store(returned.into(), Ordering::Relaxed);
-        let sequence = lane.posted(acks, rings);
+        let sequence = connection.posted(acks, rings);
         link.has_sent = true;
         shared.stats.messages_sent.add_alone(1);
         shared.stats.bytes_sent.add_alone(payload.len() as u64);
@@ -234,12 +235,12 @@ impl<Q: QueuePair> Engine<Q> {
     /// Drops the payloads of responses that the peer has acknowledged.
     pub(in crate::session) fn trim_responses(&mut self, class: Class) {
         loop {
-            let lane = self.lane(class);
-            let Some(&(sequence, call)) = lane.responses.front() else { return };
-            if !lane.is_acknowledged(sequence) {
+            let connection = self.connection(class);
+            let Some(&(sequence, call)) = connection.responses.front() else { return };
+            if !connection.is_acknowledged(sequence) {
                 return;
             }
-            lane.responses.pop_front();
+            connection.responses.pop_front();
             if let Some(last_call) = self.last_calls.get_mut(usize::from(call.slot))
                 && last_call.generation == call.generation
             {
@@ -265,8 +266,10 @@ fn resend_copy<L: Payload>(payload: Gather<'_>, shared: &Shared<L>, class: Class
 /// Moves a payload that was composed in the send ring of an earlier link to the ring of the current link. Returns false if there is no
 /// room.
 #[inline]
-fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, lane: &Lane<Q>) -> bool {
-    let (OutgoingPayload::Frame(frame), Some(ring)) = (&outgoing.payload, &lane.ring) else { return true };
+fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, connection: &Connection<Q>) -> bool {
+    let (OutgoingPayload::Frame(frame), Some(ring)) = (&outgoing.payload, &connection.ring) else {
+        return true;
+    };
     if frame.is_of(ring) {
         return true;
     }

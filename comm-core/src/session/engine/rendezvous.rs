@@ -81,7 +81,7 @@ impl<Q: QueuePair> Engine<Q> {
                 return true;
             }
             // This fails only if the grant has already ended.
-            let _ended = link.lanes[CLASS.index()].qp.revoke(lent.grant);
+            let _ended = link.connections[CLASS.index()].qp.revoke(lent.grant);
             false
         });
         before - table.lent.len()
@@ -93,7 +93,7 @@ impl<Q: QueuePair> Engine<Q> {
         table: &mut Table<Q::Lease>,
         turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> bool {
-        let chunking = Chunking::of(self.lane(CLASS).qp.capabilities());
+        let chunking = Chunking::of(self.connection(CLASS).qp.capabilities());
         let link = self.generation;
         let next = table.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some());
         let Some(mut transfer) = next.and_then(|at| table.transfers.remove(at)) else { return false };

@@ -29,8 +29,8 @@ pub(in crate::session) struct Remains<Q: QueuePair> {
 impl<Q: QueuePair> Remains<Q> {
     /// Closes the link, if there was one. Returns information about the peer.
     pub(in crate::session) fn close(&mut self) -> Option<LinkInfo> {
-        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
-            lane.qp.close();
+        for connection in self.phase.link_mut().into_iter().flat_map(|link| &mut link.connections) {
+            connection.qp.close();
         }
         self.phase.info().copied()
     }

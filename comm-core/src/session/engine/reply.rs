@@ -4,7 +4,7 @@ use pronto_wire::{CallId, Class, RawHeader};
 
 use super::Engine;
 use crate::fabric::{InlineMessage, MessageSlot, PollOutcome, QueuePair};
-use crate::session::lane::Lane;
+use crate::session::connection::Connection;
 use crate::session::shared::Shared;
 
 /// The outcome of the polls for a reply.
@@ -33,14 +33,14 @@ pub(in crate::session) enum Prefetched {
 }
 
 impl<Q: QueuePair> Engine<Q> {
-    /// Polls the lanes for which `may_hold` returns true, and takes the reply to a call if it is the next message. This ends the call and
-    /// moves its slot to the engine reserve. Call this only if no other work is due.
+    /// Polls the connections for which `may_hold` returns true, and takes the reply to a call if it is the next message. This ends the call
+    /// and moves its slot to the engine reserve. Call this only if no other work is due.
     #[inline(always)]
     pub(in crate::session) fn find_reply(
         &mut self,
         call: CallId,
         inline: &mut InlineMessage,
-        may_hold: impl Fn(&Lane<Q>) -> bool,
+        may_hold: impl Fn(&Connection<Q>) -> bool,
         shared: &Shared<Q::Lease>,
     ) -> NextMessage {
         if !self.phase.is_linked() {
@@ -56,21 +56,21 @@ impl<Q: QueuePair> Engine<Q> {
         NextMessage::Other(Some(Prefetched::Nothing))
     }
 
-    /// Polls one lane for [`Self::find_reply`]. Returns `None` if the lane has no message.
+    /// Polls one connection for [`Self::find_reply`]. Returns `None` if the connection has no message.
     #[inline(always)]
     fn find_reply_of(
         &mut self,
         class: Class,
         call: CallId,
         inline: &mut InlineMessage,
-        may_hold: impl Fn(&Lane<Q>) -> bool,
+        may_hold: impl Fn(&Connection<Q>) -> bool,
         shared: &Shared<Q::Lease>,
     ) -> Option<NextMessage> {
-        let lane = &mut self.phase.link_mut()?.lanes[class.index()];
-        if !may_hold(lane) {
+        let connection = &mut self.phase.link_mut()?.connections[class.index()];
+        if !may_hold(connection) {
             return None;
         }
-        match lane.qp.poll(MessageSlot { inline, short: &mut self.short }) {
+        match connection.qp.poll(MessageSlot { inline, short: &mut self.short }) {
             Ok(PollOutcome::Nothing) => None,
             Ok(PollOutcome::Inline) => {
                 if self.take_reply(class, &inline.header, inline.payload.len().into(), call, shared) {
@@ -109,22 +109,22 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> bool {
         let Some(link) = self.phase.link_mut() else { return false };
-        let lane = &mut link.lanes[class.index()];
+        let connection = &mut link.connections[class.index()];
         let expected = header.is_reply_to(call)
-            && lane.responses.is_empty()
-            && lane.is_credible(header.acks())
+            && connection.responses.is_empty()
+            && connection.is_credible(header.acks())
             && self.calls.end_posted(call);
         if !expected {
             return false;
         }
         // The acknowledgements that it carries are processed later, when there is time or need.
-        lane.count_received(header.acks());
-        lane.respond_to_received(len);
+        connection.count_received(header.acks());
+        connection.respond_to_received(len);
         link.has_received = true;
         shared.stats.messages_received.add_alone(1);
         shared.stats.bytes_received.add_alone(len as u64);
         shared.calls.put_in_reserve(call.slot);
-        if lane.owes_receipts() {
+        if connection.owes_receipts() {
             self.give_credit(shared);
             self.ring_if_due(shared);
         }

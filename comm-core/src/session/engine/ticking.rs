@@ -51,7 +51,7 @@ impl<Q: QueuePair> Engine<Q> {
                 self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
                     // The peer keeps its responses until they are acknowledged.
-                    if self.lane(class).has_response_acks_due() {
+                    if self.connection(class).has_response_acks_due() {
                         self.control(class, Kind::Credit, turn.shared);
                     }
                 }
@@ -79,8 +79,8 @@ impl<Q: QueuePair> Engine<Q> {
         self.calls.give_back();
         self.work.give_back();
         self.backlog.give_back();
-        for lane in self.phase.link_mut().into_iter().flat_map(|link| &mut link.lanes) {
-            lane.give_back();
+        for connection in self.phase.link_mut().into_iter().flat_map(|link| &mut link.connections) {
+            connection.give_back();
         }
     }
 
@@ -124,23 +124,23 @@ impl<Q: QueuePair> Engine<Q> {
     fn trim_rings(&mut self, shared: &Shared<Q::Lease>, now: Nanos) {
         let looks = self.idleness.is_due(now);
         let Some(link) = self.phase.link_mut() else { return };
-        for (lane, present) in link.lanes.iter_mut().zip(&shared.rings) {
-            let Some(ring) = lane.ring.clone() else { continue };
+        for (connection, present) in link.connections.iter_mut().zip(&shared.rings) {
+            let Some(ring) = connection.ring.clone() else { continue };
             ring.tick(now);
-            if lane.extend_ring() || !looks {
+            if connection.extend_ring() || !looks {
                 continue;
             }
             if let Some(chunk) = ring.trim() {
                 // If memory cannot be freed, it stays committed but is not used any more.
-                lane.failed |= lane.qp.retire(chunk.range()).is_err();
+                connection.failed |= connection.qp.retire(chunk.range()).is_err();
                 ring.close(chunk);
-            } else if lane.qp.capabilities().ready_when_touched {
+            } else if connection.qp.capabilities().ready_when_touched {
                 if let Some(chunk) = ring.trim_first() {
-                    lane.failed |= lane.qp.retire(chunk.range()).is_err();
+                    connection.failed |= connection.qp.retire(chunk.range()).is_err();
                     ring.open_clean(chunk);
                 }
                 if let Some(arena) = present.idle_arena() {
-                    lane.failed |= lane.qp.retire(arena.range()).is_err();
+                    connection.failed |= connection.qp.retire(arena.range()).is_err();
                 }
             }
         }

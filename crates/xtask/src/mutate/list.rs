@@ -137,7 +137,7 @@ mod tests {
         ("session/token.rs", 2),
         ("session/phase.rs", 2),
         ("session/credit.rs", 2),
-        ("session/lane.rs", 2),
+        ("session/connection.rs", 2),
         ("session/backlog.rs", 2),
         ("session/by_slot.rs", 1),
         ("session/work.rs", 2),

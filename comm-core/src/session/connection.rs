@@ -16,7 +16,7 @@ use crate::time::Nanos;
 /// One link, which the engine drives.
 #[derive(Debug)]
 pub(super) struct Link<Q> {
-    pub(super) lanes: [Lane<Q>; 2],
+    pub(super) connections: [Connection<Q>; 2],
     pub(super) info: LinkInfo,
     pub(super) last_received: Nanos,
     pub(super) last_sent: Nanos,
@@ -41,14 +41,14 @@ impl<Q: QueuePair> Link<Q> {
         };
         let resumable = agreement.resumable;
         let [control, bulk] = pairs;
-        let lane = |class: Class, qp: Q| {
+        let connection = |class: Class, qp: Q| {
             let (window, peer_window) =
                 (agreement.windows[class.index()], agreement.peer_windows[class.index()]);
-            Lane::new(qp, window, peer_window)
+            Connection::new(qp, window, peer_window)
         };
-        let lanes = [lane(Class::Control, control), lane(Class::Bulk, bulk)];
+        let connections = [connection(Class::Control, control), connection(Class::Bulk, bulk)];
         Self {
-            lanes,
+            connections,
             info,
             last_received: now,
             last_sent: now,
@@ -62,7 +62,7 @@ impl<Q: QueuePair> Link<Q> {
 
 /// One connection of a link, with its counts.
 #[derive(Debug)]
-pub(super) struct Lane<Q> {
+pub(super) struct Connection<Q> {
     pub(super) qp: Q,
     /// The send ring for payloads that are not inline; `None` before the link is installed.
     pub(super) ring: Option<Arc<SendRing>>,
@@ -108,7 +108,7 @@ pub(super) struct Lane<Q> {
     pub(super) failed: bool,
 }
 
-impl<Q: QueuePair> Lane<Q> {
+impl<Q: QueuePair> Connection<Q> {
     /// Makes another chunk of send memory ready if one is needed. Returns whether one was needed, even if it could not be made ready.
     #[cold]
     pub(super) fn extend_ring(&mut self) -> bool {
@@ -134,7 +134,7 @@ impl<Q: QueuePair> Lane<Q> {
     }
 }
 
-impl<Q> Lane<Q> {
+impl<Q> Connection<Q> {
     pub(super) fn new(qp: Q, window: Windows, peer_window: Windows) -> Self {
         Self {
             qp,
@@ -337,96 +337,104 @@ mod tests {
     const NOTIFICATION: Kind =
         Kind::Notification { type_id: pronto_wire::TypeId(1), service: pronto_wire::ServiceId(0) };
 
-    fn lane() -> Lane<()> {
-        Lane::new((), WINDOW, WINDOW)
+    fn connection() -> Connection<()> {
+        Connection::new((), WINDOW, WINDOW)
     }
 
-    fn post(lane: &mut Lane<()>, kind: &Kind) -> u16 {
-        let sequence = lane.posted(lane.acks(0), PendingDoorbell::of(kind));
-        lane.was_posted(kind);
+    fn post(connection: &mut Connection<()>, kind: &Kind) -> u16 {
+        let sequence = connection.posted(connection.acks(0), PendingDoorbell::of(kind));
+        connection.was_posted(kind);
         sequence
     }
 
-    fn count_received(lane: &mut Lane<()>, received: u16, returned: u16) -> Option<u16> {
-        lane.count_received(Acks { received, returned });
-        lane.acknowledge().ok()
+    fn count_received(connection: &mut Connection<()>, received: u16, returned: u16) -> Option<u16> {
+        connection.count_received(Acks { received, returned });
+        connection.acknowledge().ok()
     }
 
     #[test]
     fn an_acknowledgement_is_processed_once() {
-        let mut lane = lane();
-        post(&mut lane, &Kind::Heartbeat);
-        post(&mut lane, &NOTIFICATION);
-        let second = post(&mut lane, &Kind::Credit);
-        assert!(!lane.has_control_credit(), "the peer's control window has two messages");
-        assert_eq!(count_received(&mut lane, 1, 0), Some(0));
-        assert!(lane.has_control_credit() && lane.is_settled() && !lane.is_acknowledged(second));
-        assert_eq!((lane.control.len(), lane.notifications.len()), (1, 1));
-        assert_eq!(count_received(&mut lane, 3, 1), Some(1), "the peer returned one credit");
-        assert_eq!(count_received(&mut lane, 3, 1), Some(0), "the peer returned it once");
-        assert!(lane.is_acknowledged(second));
-        assert_eq!((lane.control.len(), lane.notifications.len()), (0, 0));
-        assert_eq!(lane.acks(0).received, 3, "three messages were received");
+        let mut connection = connection();
+        post(&mut connection, &Kind::Heartbeat);
+        post(&mut connection, &NOTIFICATION);
+        let second = post(&mut connection, &Kind::Credit);
+        assert!(!connection.has_control_credit(), "the peer's control window has two messages");
+        assert_eq!(count_received(&mut connection, 1, 0), Some(0));
+        assert!(
+            connection.has_control_credit() && connection.is_settled() && !connection.is_acknowledged(second)
+        );
+        assert_eq!((connection.control.len(), connection.notifications.len()), (1, 1));
+        assert_eq!(count_received(&mut connection, 3, 1), Some(1), "the peer returned one credit");
+        assert_eq!(count_received(&mut connection, 3, 1), Some(0), "the peer returned it once");
+        assert!(connection.is_acknowledged(second));
+        assert_eq!((connection.control.len(), connection.notifications.len()), (0, 0));
+        assert_eq!(connection.acks(0).received, 3, "three messages were received");
     }
 
     #[test]
     fn a_peer_cannot_acknowledge_more_than_was_sent_nor_return_more_than_its_window() {
-        let mut lane = lane();
-        post(&mut lane, &NOTIFICATION);
-        assert!(count_received(&mut lane, 2, 0).is_none(), "one message was sent");
-        assert!(count_received(&mut lane, 1, WINDOW.requests + 1).is_none());
-        assert_eq!(count_received(&mut lane, 1, WINDOW.requests), Some(WINDOW.requests));
+        let mut connection = connection();
+        post(&mut connection, &NOTIFICATION);
+        assert!(count_received(&mut connection, 2, 0).is_none(), "one message was sent");
+        assert!(count_received(&mut connection, 1, WINDOW.requests + 1).is_none());
+        assert_eq!(count_received(&mut connection, 1, WINDOW.requests), Some(WINDOW.requests));
     }
 
     #[test]
     fn a_request_returns_one_credit() {
-        let mut lane = lane();
+        let mut connection = connection();
         for _ in 0..3 {
-            lane.requests_received = lane.requests_received.wrapping_add(1);
+            connection.requests_received = connection.requests_received.wrapping_add(1);
         }
-        lane.done_here(|| 0);
-        assert_eq!((lane.in_hand(0), lane.acks(0).returned), (2, 1));
+        connection.done_here(|| 0);
+        assert_eq!((connection.in_hand(0), connection.acks(0).returned), (2, 1));
         assert_eq!(
-            (lane.in_hand(1), lane.acks(1).returned),
+            (connection.in_hand(1), connection.acks(1).returned),
             (1, 2),
             "another request was finished elsewhere"
         );
-        assert!(!lane.owes_credit(1), "up to half of the window may be due");
-        lane.done_here(|| 1);
-        assert!(lane.owes_credit(1));
-        let _sequence = lane.posted(lane.acks(1), PendingDoorbell::NOTHING);
-        assert!(!lane.owes_credit(1), "the message returned them");
+        assert!(!connection.owes_credit(1), "up to half of the window may be due");
+        connection.done_here(|| 1);
+        assert!(connection.owes_credit(1));
+        let _sequence = connection.posted(connection.acks(1), PendingDoorbell::NOTHING);
+        assert!(!connection.owes_credit(1), "the message returned them");
     }
 
     #[test]
     fn each_message_acknowledges_all_received_ones() {
-        let mut lane = lane();
+        let mut connection = connection();
         for _ in 0..4 {
-            lane.respond_to_received(8);
+            connection.respond_to_received(8);
         }
-        lane.control_acks_due = CONTROL_WINDOW;
-        assert!(lane.owes_receipts() && lane.has_response_acks_due() && lane.owes_credit(0));
-        post(&mut lane, &NOTIFICATION);
-        assert!(!lane.owes_receipts() && !lane.has_response_acks_due() && !lane.owes_credit(0));
+        connection.control_acks_due = CONTROL_WINDOW;
+        assert!(
+            connection.owes_receipts() && connection.has_response_acks_due() && connection.owes_credit(0)
+        );
+        post(&mut connection, &NOTIFICATION);
+        assert!(
+            !connection.owes_receipts() && !connection.has_response_acks_due() && !connection.owes_credit(0)
+        );
     }
 
     #[test]
     fn sequence_numbers_wrap() {
-        let mut lane = lane();
-        (lane.sent, lane.sent_acked) = (u16::MAX, u16::MAX);
-        let sequence = post(&mut lane, &NOTIFICATION);
-        assert!(sequence == 0 && !lane.is_acknowledged(sequence) && lane.is_acknowledged(u16::MAX));
-        assert_eq!(count_received(&mut lane, 0, 0), Some(0));
-        assert!(lane.is_acknowledged(sequence) && lane.notifications.is_empty());
+        let mut connection = connection();
+        (connection.sent, connection.sent_acked) = (u16::MAX, u16::MAX);
+        let sequence = post(&mut connection, &NOTIFICATION);
+        assert!(
+            sequence == 0 && !connection.is_acknowledged(sequence) && connection.is_acknowledged(u16::MAX)
+        );
+        assert_eq!(count_received(&mut connection, 0, 0), Some(0));
+        assert!(connection.is_acknowledged(sequence) && connection.notifications.is_empty());
     }
 
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "a credit is returned for a request that came")]
     fn no_credit_is_returned_twice() {
-        let mut lane = lane();
-        lane.requests_received = 1;
-        lane.done_here(|| 0);
-        lane.done_here(|| 0);
+        let mut connection = connection();
+        connection.requests_received = 1;
+        connection.done_here(|| 0);
+        connection.done_here(|| 0);
     }
 }
