@@ -452,8 +452,8 @@ fn the_memory_of_an_idle_arena_is_reclaimed_once() {
 }
 
 #[test]
-#[should_panic(expected = "a ring is entered once")]
-fn a_ring_is_entered_once() {
+#[should_panic(expected = "the arenas of a ring are claimed once")]
+fn the_arenas_of_a_ring_are_claimed_once() {
     let (_present, ring) = present();
     PresentRing::new().set(Some(ring), || unreachable!("no other thread is here"));
 }
