@@ -100,7 +100,8 @@ pub trait Executor: Clock {
     /// it ([`QueuePair::notify_woken`](crate::fabric::QueuePair::notify_woken)), and cannot always tell from the clock whether it was.
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
-    /// Wakes the node's serving thread, if it sleeps, for work that causes no event of a channel.
+    /// Wakes the node's serving thread, if it sleeps, for work of which no event of a channel will notify it: there is no such event, or
+    /// it has woken another thread.
     fn wake_serving_thread(&self) {}
 
     /// Reports a session whose engine's holder has panicked. The session is out of use until a thread calls

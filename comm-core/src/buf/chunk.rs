@@ -30,7 +30,7 @@ const USED: u64 = 1 << 61;
 const CLEAN: u64 = 1 << 60;
 /// Smallest number of lines of a long buffer: more than a core reads before another core may get the first lines back.
 const LONG: u32 = (32 << 10) / ALIGNMENT;
-/// Size of the largest chunk, bytes: the number of lines is limited by the bits of the word.
+/// Size of the largest chunk, bytes: the largest power of two whose number of lines fits in a field of the word.
 pub(super) const MAX_BYTES: u32 = 1 << (FIELD_BITS - 1 + ALIGNMENT.ilog2());
 
 /// One chunk.

@@ -487,7 +487,8 @@ impl SendRing {
         })
     }
 
-    /// Returns the reason why there is no room. Searches for a straggler at most once per tick, so that repeated attempts are cheap.
+    /// Returns the reason why there is no room: a straggler if the oldest buffer is one, otherwise that the ring is full. Searches for the
+    /// oldest buffer at most once per tick, so that repeated attempts are cheap.
     fn blame(&self) -> Exhausted {
         let now = self.now.load(Ordering::Relaxed);
         let known = self.suspect.load(Ordering::Relaxed);

@@ -71,8 +71,9 @@ impl ThreadArena {
     /// ring, which keeps the ring alive. Otherwise the ring may be gone when this returns.
     #[inline]
     pub(super) fn give_back(returned: &AtomicU64) -> bool {
-        // SYNC: publishes that this buffer's user has finished; Acquire passes on what earlier users published. Pairs with the load
-        // in take, and with the addition in retire.
+        // SYNC: Release publishes that this buffer's user has finished; pairs with the load in take. Acquire lets the thread that frees
+        // the last buffer of a retired arena see that all users have finished, before it drops the ring; pairs with this addition in other
+        // threads, and with that in retire.
         returned.fetch_add(1, Ordering::AcqRel) == RETIRED - 1
     }
 

@@ -240,7 +240,8 @@ pub trait QueuePair: Send + fmt::Debug {
     /// Allows this peer, and no other, to access a range of a region.
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError>;
 
-    /// Ends a grant. When it returns, no further access under it begins; see [`Revocation`].
+    /// Ends a grant. After this method has returned, no access under the grant begins; [`Revocation`] tells whether this also holds for a
+    /// peer that breaks the rules.
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError>;
 
     /// Moves the queue pair to the error state: it sends and receives no more messages, notifies the peer if the transport can,

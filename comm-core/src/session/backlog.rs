@@ -8,8 +8,8 @@ use pronto_wire::{CallId, Class, Kind};
 use super::one_sided::OneSided;
 use super::outgoing::Outgoing;
 
-/// The messages that wait for room in the fabric, for a credit or for the session's next link, oldest first. Bulk messages never
-/// delay control messages.
+/// The messages and one-sided operations that wait for room in the fabric, for a credit or for the session's next link, oldest first. Each
+/// class has a queue of its own, so that neither waits behind the other.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     classes: [VecDeque<Entry>; 2],

@@ -127,8 +127,8 @@ impl<Q: QueuePair> Connection<Q> {
         self.qp.is_quiet() && !self.failed
     }
 
-    /// Returns whether a poll may find a message without a system call. This is always so if polls make none. Otherwise it is so if
-    /// messages have arrived since the queue pair was armed, as others may have arrived with them.
+    /// Returns whether a poll may find a message without a system call. It may if polls of this connection make none, or if a message was
+    /// received since the queue pair was armed, as others may have arrived with it.
     pub(super) fn may_hold_message(&self) -> bool {
         self.qp.capabilities().polls_without_syscalls || self.received != self.received_when_armed
     }

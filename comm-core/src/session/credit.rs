@@ -81,8 +81,8 @@ impl Credits {
         Some(Credit { link: self.link() })
     }
 
-    /// Engine only: takes a credit, and moves others to the engine reserve for the next calls. At least the same number remains for senders
-    /// without the engine.
+    /// Engine only: takes a credit, and moves up to half of the remaining ones to the engine reserve for the next calls, at most the
+    /// reserve's maximum. The other half stays available to senders without the engine.
     fn take_several(&self) -> Option<Credit> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -26,7 +26,7 @@ impl PendingDoorbell {
     pub(super) const UNSOLICITED: Self = Self(Self::DUE);
     /// At least one message that wakes a sleeping node.
     pub(super) const SOLICITED: Self = Self(Self::DUE | Self::WAKES);
-    /// Only held messages, which wake a sleeping node when their doorbell is rung.
+    /// Only held messages. Their doorbell wakes a sleeping node when it is rung.
     pub(super) const HELD_BACK: Self = Self(Self::HELD | Self::WAKES);
 
     /// Returns the bits for a message of this kind.

@@ -1,4 +1,4 @@
-//! A request or notification as a sink gets it, and the duplicate filter's entry for each call.
+//! Requests and notifications as a sink gets them, and the duplicate filter's entry for each of the peer's call slots.
 
 use pronto_wire::{Class, Kind, ServiceId, TypeId};
 

@@ -54,7 +54,8 @@ impl Limits {
         Self { liveness, heartbeat, ..self }
     }
 
-    /// Returns the window that this side grants for a class, for which it posts receives.
+    /// Returns the receive capacity that this side announces for a class: the numbers of messages, for which it posts receives, and the
+    /// longest payload.
     pub const fn window(&self, class: Class) -> Windows {
         Windows {
             requests: self.requests[class.index()],

@@ -83,7 +83,7 @@ impl<Q> Phase<Q> {
         }
     }
 
-    /// Replaces the phase of a failed engine, in any state, by [`Self::Down`] and returns it.
+    /// Sets the phase of a failed engine to [`Self::Down`], whatever it was. Returns the old phase.
     pub(super) const fn take_failed(&mut self) -> Self {
         core::mem::replace(self, Self::Down)
     }

@@ -178,8 +178,8 @@ impl<'turn> RequestToken<'turn> {
         self.0.assert_pending();
     }
 
-    /// Passes this token to `run`. Returns the result, and the token if it was not used, so that a caller can set a failure
-    /// after a panic of the handler.
+    /// Passes this token to `run`. Returns the result of `run`, and the token again if no response was set and it was not detached, so
+    /// that the lender can set a failure if the handler panicked or did not run.
     #[inline(always)]
     pub fn lend<R>(self, run: impl FnOnce(RequestToken<'_>) -> R) -> (R, Option<Self>) {
         let result = run(RequestToken(self.0));

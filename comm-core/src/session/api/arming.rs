@@ -18,7 +18,8 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Disarms the fabric, unless a thread holds the poller role, which then processes the event, or another thread holds the engine.
+    /// Disarms the fabric after a sleep of the serving thread. Does nothing if a thread holds the poller role, as that thread processes
+    /// the event, or if another thread holds the engine.
     pub fn disarm(&self) {
         if let Some(mut engine) = self.engine.try_lock() {
             if self.role.is_free() {

@@ -96,8 +96,8 @@ impl<C: Callee> DetachedToken<C> {
         self.respond(Response::failure(code));
     }
 
-    /// Runs a handler with a token for the time of its call. Afterwards, even if `handle` panics, returns the credit and sends
-    /// the response, unless the handler has detached the token again.
+    /// Runs a handler with a token that is valid until the handler returns. Then, even if `handle` panics, returns the credit and sends
+    /// the response, or [`FailureCode::NoReply`] if the handler has set none; does neither if the handler has detached the token again.
     pub fn handle(mut self, handle: impl FnOnce(&C, RequestToken<'_>)) {
         let mut turn = HandlerTurn { slot: TokenSlot::of(self.take()), callee: &self.callee };
         handle(&self.callee, turn.slot.token());
@@ -126,7 +126,8 @@ impl<C: Callee> fmt::Debug for DetachedToken<C> {
     }
 }
 
-/// A guard for a handler that runs outside of the engine. Dropping it does the duties in the slot, even while a panic unwinds.
+/// A guard for a handler that runs outside of the engine's turn. Dropping it, even while a panic unwinds, returns the credit and sends the
+/// response, unless the token was detached.
 struct HandlerTurn<'c, C: Callee> {
     slot: TokenSlot,
     callee: &'c C,

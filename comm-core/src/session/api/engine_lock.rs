@@ -20,14 +20,15 @@ use crate::time::Nanos;
 use crate::wait::YieldTimer;
 use crate::wait::back_off::{BackOff, YIELDS};
 
-/// Attempts at the lock of an engine that another thread holds, before the thread yields.
+/// Number of attempts to take the lock of an engine that another thread holds, before the waiting thread yields or sleeps.
 const SPINS_PER_YIELD: u32 = 64;
 
 /// The guard of a session's engine lock. `release` releases the lock; if a panic drops the guard, the lock is poisoned.
 pub(super) type EngineGuard<'a, Q> = TryLockGuard<'a, Engine<Q>, Poisons>;
 
 impl<Q: QueuePair> Session<Q> {
-    /// Called by the serving thread after a poll batch: yields its CPU if another thread has waited awake for a while.
+    /// Called by the serving thread after a poll batch: yields its CPU if for a while another thread has held the engine, or has waited
+    /// without sleeping.
     pub fn yield_to_waiters(
         &self,
         yields: &mut YieldTimer,

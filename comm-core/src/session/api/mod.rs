@@ -85,7 +85,7 @@ impl<Q: QueuePair> Session<Q> {
         let claimed = self.calls.claim();
         let claimed = claimed.or_else(|| self.take_from_engine(executor, |_| self.calls.claim_in_engine()));
         claimed.ok_or_else(|| {
-            // A slot becomes free after the response to another call, whose request may be held.
+            // A slot becomes free when another call gets its response. The request of that call may be held, so its doorbell must be rung.
             self.ring_if_held(executor);
             SendError::NoCallSlot { capacity: self.limits.calls }
         })

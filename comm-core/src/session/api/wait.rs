@@ -348,7 +348,8 @@ impl<'a, Q: QueuePair, S: Sink<Q::Lease>, X: Executor> CallerWait<'a, Q, S, X> {
         }
     }
 
-    /// Waits as a follower, until the call has ended or the thread is to try for the role. Returns `true` if the time is over.
+    /// Waits as a follower, until the call has ended or the thread should try to take the role. Returns `true` if the time limit was
+    /// reached first.
     fn as_follower(&mut self) -> bool {
         let (session, call) = (self.session, self.call);
         let has_reason = || session.has_ended(call) || session.role.is_free();

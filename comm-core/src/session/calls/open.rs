@@ -57,7 +57,8 @@ enum CallState {
     Waiting { request: Request, before: Before },
     /// A link carried the request. While the session is suspended, the request is kept for the next link.
     Posted { class: Class, order: u64, resend: Option<Resend> },
-    /// The waiter has taken the end or has left, but the response is still outstanding. Until it arrives, the slot is not reused.
+    /// The call has ended for its waiter, at its deadline or because the waiter left, but the response is still outstanding. The slot is
+    /// not reused until the response has arrived, or the link or the session has ended.
     AwaitingResponse { class: Class, cancel: Cancel },
 }
 
@@ -213,7 +214,8 @@ impl OpenCalls {
         })
     }
 
-    /// Stores the payload of a posted request, which the transport no longer uses, for the session's next link.
+    /// Takes back the payload of a posted request, which the transport no longer uses, and keeps it for the session's next link. Drops it
+    /// if the request will not be posted again.
     pub(in crate::session) fn payload_back(&mut self, call: CallId, payload: OutgoingPayload) {
         if let Some(OpenCall { state: CallState::Posted { resend: Some(resend), .. }, .. }) = self.find(call)
         {

@@ -10,7 +10,7 @@ use crate::time::Nanos;
 #[derive(Debug)]
 pub(in crate::session) struct Request {
     pub(in crate::session) class: Class,
-    /// The link for which the request was composed. It may name grants of that link.
+    /// The link for which the request was composed. The request may name grants of that link.
     pub(in crate::session) composed: u16,
     /// The link to which its credit belongs.
     pub(in crate::session) link: u16,

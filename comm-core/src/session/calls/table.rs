@@ -1,4 +1,4 @@
-//! Call slots, in which a caller waits for the end of its call, or a sender for its completion.
+//! Call slots, in which a thread waits for the end of a call, of a synchronous send, of a one-sided operation or of a posted receive.
 //!
 //! # Invariants
 //! 1. A slot belongs to its claimant from [`CallTable::claim`] until both sides are done with it: the waiter has taken the end or has left,
@@ -30,7 +30,7 @@ const _: () = assert!(ENDED ^ WAITER_GONE ^ ENGINE_DONE == 7, "each mark has a b
 /// Maximum number of call slots or credits in the engine reserve.
 pub(in crate::session) const MAX_RESERVE: u8 = 8;
 
-/// Returns the maximum size of the engine reserve of a table with `of` places. The rest is left to senders without the engine lock.
+/// Returns the maximum size of the engine reserve for `of` call slots or credits. The rest is left to senders without the engine lock.
 pub(in crate::session) fn max_reserve(of: u16) -> u32 {
     u32::from(of).div_ceil(4).min(MAX_RESERVE.into())
 }

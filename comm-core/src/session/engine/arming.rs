@@ -15,7 +15,8 @@ impl<Q: QueuePair> Engine<Q> {
             return false;
         }
         let open = u32::from(shared.calls.in_use());
-        // SYNC: a waiter leaves the count before its slot is freed; pairs with the release of the slot.
+        // SYNC: a waiter leaves `waiters` before its slot is freed; pairs with the Release that frees the slot. Otherwise a waiter that
+        // has left could hide the call of a future.
         fence(Ordering::Acquire);
         let unattended = open > shared.arming.waiters();
         if !unattended {

@@ -47,7 +47,8 @@ impl<Q: QueuePair> Engine<Q> {
             let pinned = connection.qp.capabilities().pins_memory;
             let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
             let Ok(ring) = SendRing::new(connection.qp.send_memory(), config) else {
-                // Another ring lends the memory of this queue pair, so that no message could be composed in it. The link is therefore lost.
+                // Another ring has already claimed the memory of this queue pair, so no message can be composed in it. The queue pair is
+                // closed, and the link is lost.
                 connection.qp.close();
                 connection.failed = true;
                 continue;

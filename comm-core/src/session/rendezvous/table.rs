@@ -114,7 +114,8 @@ impl<L> Table<L> {
         no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
     }
 
-    /// Adds a message that has arrived. Returns a message that is obsolete, because its caller has used the call slot again.
+    /// Adds a message that has arrived, and gives up transfers of earlier calls in its call slot. If a message already waits in that slot,
+    /// only that of the later call is kept. Returns the other one, which may be `message`.
     pub(in crate::session) fn add(&mut self, message: UnmatchedMessage<L>) -> Option<UnmatchedMessage<L>> {
         let CallId { slot, generation } = message.offer.call;
         for transfer in &mut self.transfers {

@@ -144,7 +144,8 @@ impl Transfer {
             match end {
                 End::Done(_) => {}
                 End::Unsupported => *given_up = given_up.or(Some(GivenUp::Unsupported)),
-                // The link or its grant has ended. The sender grants again on the next link, or gives up.
+                // The link was lost, or the sender's grant had ended. The bytes from this chunk on are read again when the sender has
+                // granted them on the next link, unless it gives up.
                 _ => {
                     let before = restart.unwrap_or(Restart { at: chunk.at, link: chunk.link });
                     let link = if chunk.link == present { present } else { before.link };
