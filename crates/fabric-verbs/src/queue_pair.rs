@@ -148,7 +148,7 @@ impl VerbsQueuePair {
             back_off.pause_by(std::thread::yield_now, std::thread::sleep);
         }
         self.asked += 1;
-        let request = SendRequest { verb, line: 0, beside: None, signalled: true };
+        let request = SendRequest { verb, line: 0, gathered: None, signalled: true };
         self.push(request, Entry::Asked);
         self.post(DoorbellEvent::Unsolicited);
         Ok(self.asked)

@@ -158,10 +158,10 @@ impl VerbsQueuePair {
             let len = fetch.waiting.len.get();
             let Some(buffer) = self.shared.pool.take(len as usize, &self.fetch_waiter) else { break };
             let (memory, offset) = buffer.registered();
-            let beside = Some((memory.local(offset), len));
+            let gathered = Some((memory.local(offset), len));
             let verb = Verb::Read(0, fetch.waiting.key.get());
             fetch.progress = Progress::Underway(buffer);
-            self.push(SendRequest { verb, line: 0, beside, signalled: true }, Entry::Fetch(number));
+            self.push(SendRequest { verb, line: 0, gathered, signalled: true }, Entry::Fetch(number));
             pushed = true;
         }
         if pushed {
@@ -185,14 +185,14 @@ impl VerbsQueuePair {
         {
             self.queue.next_line()[..TAKEN_LEN].copy_from_slice(&word(Kind::Taken, window).to_le_bytes());
             let line = u32::try_from(TAKEN_LEN).unwrap_or(0);
-            self.push(SendRequest { verb: Verb::Send, line, beside: None, signalled: false }, Entry::Part);
+            self.push(SendRequest { verb: Verb::Send, line, gathered: None, signalled: false }, Entry::Part);
             pushed = true;
         }
         while self.queue.room() > 0
             && let Some((key, window)) = self.closing.pop_front()
         {
             let verb = Verb::Invalidate(key);
-            self.push(SendRequest { verb, line: 0, beside: None, signalled: true }, Entry::Closing(window));
+            self.push(SendRequest { verb, line: 0, gathered: None, signalled: true }, Entry::Closing(window));
             pushed = true;
         }
         if pushed {

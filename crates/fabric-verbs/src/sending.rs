@@ -78,7 +78,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Pushes one request; there must be room. Memory in `beside` is held by the entry, or protected by the engine's
+    /// Pushes one request; there must be room. Memory in `gathered` is held by the entry, or protected by the engine's
     /// promise about send memory (promise 2 of the fabric).
     pub(crate) fn push(&mut self, mut request: SendRequest<'_>, entry: Entry) -> u32 {
         // Without signalled requests, the queue would never learn that others are done.
@@ -184,7 +184,7 @@ impl VerbsQueuePair {
         self.counters.eager += 1;
         let line = u32::try_from(HEADER_LEN + len).unwrap_or(0);
         self.copied.extend(wr);
-        self.push(SendRequest { verb: Verb::Send, line, beside: None, signalled: false }, Entry::Part);
+        self.push(SendRequest { verb: Verb::Send, line, gathered: None, signalled: false }, Entry::Part);
     }
 
     /// Returns the piece for an extent. Send memory is registered chunk by chunk, and no extent crosses a chunk
@@ -220,7 +220,7 @@ impl VerbsQueuePair {
     fn send_whole(&mut self, header: &RawHeader, piece: Piece, len: usize, wr: WrId) {
         self.queue.next_line()[..HEADER_LEN].copy_from_slice(header.as_array());
         let Piece { memory, offset, copy } = piece;
-        let beside = Some((memory.local(offset), u32::try_from(len).unwrap_or(0)));
+        let gathered = Some((memory.local(offset), u32::try_from(len).unwrap_or(0)));
         let line = u32::try_from(HEADER_LEN).unwrap_or(0);
         self.counters.eager += 1;
         let copied = self.queue.copies(u32::try_from(HEADER_LEN + len).unwrap_or(u32::MAX));
@@ -231,7 +231,7 @@ impl VerbsQueuePair {
         } else {
             Entry::Message(wr, source)
         };
-        self.push(SendRequest { verb: Verb::Send, line, beside, signalled: !copied }, entry);
+        self.push(SendRequest { verb: Verb::Send, line, gathered, signalled: !copied }, entry);
     }
 
     /// Sends the header and a window onto the payload, which the peer reads and reports. There must be a free window.
@@ -242,7 +242,7 @@ impl VerbsQueuePair {
         // Written out here, because the window borrows one field and pushing needs the others.
         let verb =
             Verb::Bind { window: &mut window.window, memory: &memory, offset, len: len as u64, rights };
-        let request = SendRequest { verb, line: 0, beside: None, signalled: false };
+        let request = SendRequest { verb, line: 0, gathered: None, signalled: false };
         #[expect(unsafe_code, reason = "the device will let the peer read what the request names")]
         // SAFETY: a window lies in registered memory, which the window's loan holds until the peer has read it; windows
         // are dropped only after unposted requests are forgotten.
@@ -262,7 +262,7 @@ impl VerbsQueuePair {
         line[HEADER_LEN..end].copy_from_slice(waiting.as_bytes());
         self.counters.rendezvous += 1;
         let line = u32::try_from(end).unwrap_or(0);
-        let request = SendRequest { verb: Verb::Send, line, beside: None, signalled: false };
+        let request = SendRequest { verb: Verb::Send, line, gathered: None, signalled: false };
         self.push(request, Entry::Part);
     }
 
@@ -287,8 +287,8 @@ impl VerbsQueuePair {
             return Err(PostError::Full);
         }
         let memory = self.shared.regions.register(&self.shared.domain, local)?;
-        let beside = (len > 0).then(|| (memory.local(offset), len));
-        let request = SendRequest { verb: verb(remote.offset, key), line: 0, beside, signalled: true };
+        let gathered = (len > 0).then(|| (memory.local(offset), len));
+        let request = SendRequest { verb: verb(remote.offset, key), line: 0, gathered, signalled: true };
         self.push(request, Entry::Access { wr, atomic: false, _memory: Some(memory) });
         Ok(())
     }
@@ -312,7 +312,7 @@ impl VerbsQueuePair {
             return Err(PostError::Full);
         }
         let request =
-            SendRequest { verb: verb((remote.offset, key)), line: 8, beside: None, signalled: true };
+            SendRequest { verb: verb((remote.offset, key)), line: 8, gathered: None, signalled: true };
         self.push(request, Entry::Access { wr, atomic: true, _memory: None });
         Ok(())
     }

@@ -20,7 +20,7 @@ struct Request {
 }
 
 fn main() -> Result<(), Box<dyn core::error::Error>> {
-    let address = format!("shm:/tmp/pronto-traced-call-{}.sock", std::process::id());
+    let address = format!("shm:@pronto-traced-call-{}", std::process::id());
     let _callee = Node::builder(1)
         .listen(&address)
         .handle_inline(|_, request: Request| Reply { bytes: request.bytes })

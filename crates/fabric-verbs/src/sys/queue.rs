@@ -122,7 +122,7 @@ pub(crate) struct SendRequest<'a> {
     /// Length of the message in the request's own line, or in its [`Queue::next_copy`] if it is longer than a line.
     pub(crate) line: u32,
     /// A further piece of registered memory: address, key, length.
-    pub(crate) beside: Option<((u64, u32), u32)>,
+    pub(crate) gathered: Option<((u64, u32), u32)>,
     /// True if the request generates its own completion.
     pub(crate) signalled: bool,
 }
@@ -380,14 +380,14 @@ impl Queue {
     /// Pushes one request; there must be room. Returns the key of the binding for a `Bind`.
     ///
     /// # Safety
-    /// The window of a `Bind` must live until the request was posted or forgotten. Memory in `beside` must be
+    /// The window of a `Bind` must live until the request was posted or forgotten. Memory in `gathered` must be
     /// registered, stay so, and not be written to, until the request has completed.
     pub(crate) unsafe fn push(&mut self, request: SendRequest<'_>) -> u32 {
         assert!(self.room() > 0, "pushed without room");
         let at = self.place(self.next);
         let mut made = empty_request();
         made.wr_id = self.next;
-        let (line, beside) = (request.line, request.beside);
+        let (line, gathered) = (request.line, request.gathered);
         let pieces = &mut self.pieces[at];
         if line > 0 {
             let (addr, lkey) = match self.copies.get(at) {
@@ -398,7 +398,7 @@ impl Queue {
             pieces[0] = ibv_sge { addr, length: line, lkey };
             made.num_sge = 1;
         }
-        if let Some(((addr, lkey), length)) = beside {
+        if let Some(((addr, lkey), length)) = gathered {
             pieces[usize::from(line > 0)] = ibv_sge { addr, length, lkey };
             made.num_sge += 1;
         }
@@ -407,7 +407,7 @@ impl Queue {
             made.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
         }
         let key = self.describe(&mut made, request.verb);
-        let len = line + beside.map_or(0, |(_, length)| length);
+        let len = line + gathered.map_or(0, |(_, length)| length);
         if made.opcode == ibv_wr_opcode::IBV_WR_SEND && self.copies(len) {
             made.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
         }

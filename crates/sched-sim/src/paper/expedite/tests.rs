@@ -12,19 +12,19 @@ fn with_sleepers(boost: Boost) -> PingPong {
 #[test]
 fn compute_only_causes_no_delays() {
     let alone = PingPong::alone(1_000).run(1);
-    let beside = PingPong { compute_only: true, ..PingPong::alone(1_000) }.run(1);
-    assert_eq!(beside.longest(0), alone.longest(0));
-    assert!(beside.compute_share > 0.99, "{}", beside.compute_share);
+    let loaded = PingPong { compute_only: true, ..PingPong::alone(1_000) }.run(1);
+    assert_eq!(loaded.longest(0), alone.longest(0));
+    assert!(loaded.compute_share > 0.99, "{}", loaded.compute_share);
 }
 
 /// Figure 1 (b): "occasionally suffered delays of millisecond-order", up to what one `sleep-mostly` computes.
 #[test]
 fn sleepers_delay_by_up_to_five_milliseconds() {
     let alone = PingPong::alone(1).run(1).longest(0);
-    let beside = with_sleepers(Boost::None).run(1);
-    let late = beside.late(0, LATE);
+    let loaded = with_sleepers(Boost::None).run(1);
+    let late = loaded.late(0, LATE);
     assert!((0.05..0.30).contains(&late), "{late}");
-    let most = beside.longest(0) - alone;
+    let most = loaded.longest(0) - alone;
     assert!((4_000_000..=5_000_000).contains(&most), "{most} ns");
 }
 
@@ -77,13 +77,13 @@ fn nine_flagged_pairs_hurt_the_tenth_less_than_sleepers_do() {
 #[test]
 fn eevdf_delays_by_slices_and_our_budget_removes_that_too() {
     let alone = PingPong { kernel: Kernel::Eevdf, ..PingPong::alone(500) }.run(1).longest(0);
-    let beside = |kernel, boost| PingPong { kernel, ..with_sleepers(boost) }.run(1);
-    let stock = beside(Kernel::Eevdf, Boost::None);
+    let loaded = |kernel, boost| PingPong { kernel, ..with_sleepers(boost) }.run(1);
+    let stock = loaded(Kernel::Eevdf, Boost::None);
     let most = stock.longest(0) - alone;
     assert!((500_000..5_000_000).contains(&most), "{most} ns");
-    let short = beside(Kernel::EevdfShort, Boost::None);
+    let short = loaded(Kernel::EevdfShort, Boost::None);
     assert!(short.mean(0) < stock.mean(0), "{} {}", short.mean(0), stock.mean(0));
-    let boosted = beside(Kernel::Eevdf, Boost::Budget);
+    let boosted = loaded(Kernel::Eevdf, Boost::Budget);
     assert_eq!(boosted.longest(0), alone);
 }
 
