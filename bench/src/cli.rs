@@ -16,6 +16,7 @@ use crate::experiments;
 use crate::host::Host;
 use crate::lab::{self, Lab};
 use crate::page;
+use crate::papers::page as papers;
 use crate::params::{Axis, Params};
 use crate::progress::Progress;
 use crate::report::Report;
@@ -35,6 +36,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let text = match name {
         compare::COMPARE => compare::run(options)?,
         page::REPORT => page::run(options)?,
+        papers::PAPERS => papers::run(options)?,
         LIST if options.get_flag(JSON) => list_as_json().to_string(),
         LIST => list_as_text(),
         name => {
@@ -95,6 +97,7 @@ pub fn command() -> Command {
         )
         .subcommand(compare::command())
         .subcommand(page::command())
+        .subcommand(papers::command())
         .subcommands(side::commands())
         .subcommands(experiments::ALL.iter().map(experiment))
 }

@@ -265,10 +265,13 @@ fn notes(old: &Value, new: &Value) -> Vec<String> {
     }
     for claim in new["claims"].as_array().into_iter().flatten() {
         let before = old["claims"].as_array().into_iter().flatten().find(|old| old["id"] == claim["id"]);
-        if let Some(before) = before.filter(|before| before["holds"] != claim["holds"]) {
+        if let Some(before) = before.filter(|before| before["verdict"] != claim["verdict"]) {
             let id = claim["id"].as_str().unwrap_or_default();
-            let verdict = if claim["holds"] == true { "holds now" } else { "no longer holds" };
-            notes.push(format!("{id} {verdict}: {} before, {} now", before["measured"], claim["measured"]));
+            let [old, new] = [before, claim].map(|claim| {
+                let verdict = claim["verdict"].as_str().unwrap_or_default();
+                format!("{verdict} ({})", results::word(&claim["measured"]))
+            });
+            notes.push(format!("{id}: {old} before, {new} now"));
         }
     }
     notes
@@ -313,7 +316,7 @@ mod tests {
 
     fn result(p50: u64, rate: u64, aa: f64, floor: u64) -> Value {
         json!({
-            "experiment": "latency", "host": {"kernel": "6.1"}, "claims": [{"id": "L1", "measured": 2, "holds": p50 < 150}],
+            "experiment": "latency", "host": {"kernel": "6.1"}, "claims": [{"id": "L1", "measured": 2, "verdict": if p50 < 150 { "holds" } else { "does not hold" }}],
             "rows": [{"provider": "shm", "wait": "spin", "size": 32, "p50_ns": p50, "rpc_per_s": rate, "aa": aa, "floor_ns": floor}],
         })
     }
@@ -380,8 +383,14 @@ mod tests {
         let (old, new) = (result(100, 1_000, 1.0, 50), result(160, 1_000, 1.0, 50));
         let three = |run: &Value| [(); 3].map(|()| run.clone());
         let shown = text(&three(&old), &three(&new), false).unwrap();
-        for part in ["1 of 2 values", "shm spin size 32", "p50_ns", "+60.0 %", "WORSE", "L1 no longer holds"]
-        {
+        for part in [
+            "1 of 2 values",
+            "shm spin size 32",
+            "p50_ns",
+            "+60.0 %",
+            "WORSE",
+            "L1: holds (2) before, does not hold (2) now",
+        ] {
             assert!(shown.contains(part), "{part} is missing in:\n{shown}");
         }
         assert!(!shown.contains("rpc_per_s") && !shown.contains(TOO_FEW), "{shown}");

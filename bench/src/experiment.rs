@@ -36,7 +36,7 @@ pub(crate) struct Experiment {
     /// Reason for rows without a column `aa`: counts and simulations give equal values each time. In all other experiments the
     /// column compares the even rounds with the odd ones ([`a_to_a`](crate::sample::a_to_a)).
     pub(crate) without_aa: Option<&'static str>,
-    /// Ids of the claims that a run without a selection of rows must have, in the simulations.
+    /// Ids of all claims that a run can have, in the order of the report.
     pub(crate) claims: &'static [&'static str],
     /// Returns the lab machine in which the selected rows are measured, or `None` for this host. Outside of the lab, the command
     /// starts that machine and runs itself there. Fails if rows are selected that are never measured together.
@@ -102,15 +102,24 @@ impl Experiment {
             let cpus = placement.pair().unwrap_or(alone);
             report = (self.run)(&mut Run { params, progress, placement, cpus, rounds: count, budget })?;
         }
-        if params.chosen().next().is_none() {
-            let missing = |id: &&&str| report.claims.iter().all(|claim| claim.id != **id);
-            let missing: Vec<_> = self.claims.iter().filter(missing).collect();
-            anyhow::ensure!(missing.is_empty(), "the run has no claims {missing:?}");
-        }
+        self.check_claims(params, &mut report)?;
         if let Some(why) = self.without_aa {
             report.note(format!("rows have no A/A: {why}"));
         }
         Ok(report)
+    }
+
+    /// Checks that the claims of a run are declared, and notes which of them are missing although all rows were selected.
+    fn check_claims(&self, params: &Params, report: &mut Report) -> anyhow::Result<()> {
+        for claim in &report.claims {
+            anyhow::ensure!(self.claims.contains(&claim.id), "the claim {} is not declared", claim.id);
+        }
+        let is_missing = |id: &&&str| report.claims.iter().all(|claim| claim.id != **id);
+        let missing: Vec<_> = self.claims.iter().filter(is_missing).copied().collect();
+        if params.chosen().next().is_none() && !missing.is_empty() {
+            report.note(format!("not judged in this run: {}", missing.join(", ")));
+        }
+        Ok(())
     }
 
     /// Returns the measuring time of each part in seconds: the user's choice, or the default.

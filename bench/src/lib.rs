@@ -8,6 +8,7 @@
 
 mod anatomy;
 mod child;
+mod claim;
 pub mod cli;
 mod clock;
 mod compare;
@@ -22,6 +23,7 @@ mod mix;
 mod overlap;
 mod page;
 pub mod pair;
+mod papers;
 mod params;
 mod peers;
 pub mod placement;

@@ -7,6 +7,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Number, Value};
 
+use crate::claim::Claim;
 use crate::experiment::Experiment;
 use crate::host::Host;
 use crate::params::Params;
@@ -71,9 +72,15 @@ impl Report {
         let rows = self.rows.iter().map(|row| row.0.iter().map(|(_, value)| cell(value)).collect());
         writeln!(out, "{}", aligned(first.0.iter().map(|(column, _)| (*column).to_owned()).collect(), rows))?;
         if !self.claims.is_empty() {
-            let header = ["claim", "published", "measured", "holds", "statement"];
-            let claims = self.claims.iter().map(Claim::cells);
-            writeln!(out, "\n{}", aligned(header.map(str::to_owned).to_vec(), claims))?;
+            let header = ["claim", "published", "bar", "measured", "verdict", "statement"];
+            writeln!(
+                out,
+                "\n{}",
+                aligned(header.map(str::to_owned).to_vec(), self.claims.iter().map(cells))
+            )?;
+            for claim in self.claims.iter().filter(|claim| !claim.detail.is_empty()) {
+                writeln!(out, "\n{}: {}", claim.id, claim.detail)?;
+            }
         }
         self.write_notes(out, host)
     }
@@ -162,72 +169,24 @@ impl From<Fields> for Value {
     }
 }
 
-/// A statement about the rows, and the finding of this run.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Claim {
-    /// Id in the table of claims, or our own.
-    pub(crate) id: &'static str,
-    /// The statement. If it does not hold here and the reason is known, also the reason.
-    pub(crate) text: String,
-    /// Published value, or a bound of our own.
-    pub(crate) published: Value,
-    /// Value of this run.
-    pub(crate) measured: Value,
-    /// Whether the statement holds on this machine in this run.
-    pub(crate) holds: bool,
-}
-
-impl Claim {
-    /// A claim that holds if `measured` is not above `bound`. Both are shown with at most `digits` decimals.
-    pub(crate) fn at_most(
-        id: &'static str,
-        text: impl Into<String>,
-        bound: f64,
-        measured: f64,
-        digits: i32,
-    ) -> Self {
-        let (published, shown) = (decimals(bound, digits), decimals(measured, digits));
-        Self { id, text: text.into(), published, measured: shown, holds: measured <= bound }
-    }
-
-    /// A claim that holds if `measured` is not below `bound`. Both are shown with at most `digits` decimals.
-    pub(crate) fn at_least(
-        id: &'static str,
-        text: impl Into<String>,
-        bound: f64,
-        measured: f64,
-        digits: i32,
-    ) -> Self {
-        Self { holds: measured >= bound, ..Self::at_most(id, text, bound, measured, digits) }
-    }
-
-    /// A claim of another kind.
-    pub(crate) fn new(
-        id: &'static str,
-        text: impl Into<String>,
-        published: impl Into<Value>,
-        measured: impl Into<Value>,
-        holds: bool,
-    ) -> Self {
-        Self { id, text: text.into(), published: published.into(), measured: measured.into(), holds }
-    }
-
-    fn cells(&self) -> Vec<String> {
-        let holds = if self.holds { "yes" } else { "no" };
-        vec![
-            self.id.to_owned(),
-            cell(&self.published),
-            cell(&self.measured),
-            holds.to_owned(),
-            self.text.clone(),
-        ]
-    }
-}
-
 /// Returns `value` with at most `digits` decimals, the resolution of the instrument; `null` if it is not a number.
 pub(crate) fn decimals(value: f64, digits: i32) -> Value {
     let scale = 10_f64.powi(digits);
     Number::from_f64((value * scale).round() / scale).map_or(Value::Null, Value::Number)
+}
+
+fn cells(claim: &Claim) -> Vec<String> {
+    let statement = claim.statement();
+    let values = [statement.published.to_json(), claim.bar.clone(), claim.measured.clone()];
+    let [published, bar, measured] = values.map(|value| cell(&value));
+    vec![
+        claim.id.to_owned(),
+        published,
+        bar,
+        measured,
+        claim.verdict.name().to_owned(),
+        statement.text.to_owned(),
+    ]
 }
 
 fn cell(value: &Value) -> String {
@@ -279,7 +238,7 @@ mod tests {
         let mut report = Report::default();
         report.rows.push(Fields::default().with("name", "a").with("p50_ns", 1_234_567_u64));
         report.rows.push(Fields::default().with("name", "bb").with("p50_ns", Value::Null));
-        report.claims.push(Claim::at_most("Z1", "as fast as light", 1.0, 2.345, 2));
+        report.claims.push(Claim::at_most("L1", "as fast as light", 1.0, 2.345, 2));
         report.note("nothing is as fast as light");
         report
     }
@@ -296,10 +255,8 @@ mod tests {
         assert_eq!(json["params"]["notes"][0], "nothing is as fast as light");
         assert_eq!(json["rows"][1], serde_json::json!({"name": "bb", "p50_ns": null}));
         assert_eq!(
-            json["claims"][0],
-            serde_json::json!({
-                "id": "Z1", "text": "as fast as light", "published": 1.0, "measured": 2.35, "holds": false
-            })
+            (&json["claims"][0]["bar"], &json["claims"][0]["verdict"]),
+            (&serde_json::json!(1.0), &serde_json::json!("does not hold"))
         );
     }
 
@@ -307,7 +264,14 @@ mod tests {
     fn the_text_shows_rows_claims_and_notes() {
         let mut text = String::new();
         report().write_text(&mut text, experiments::ALL[0], &Host::inspect()).unwrap();
-        for expected in ["1_234_567", "bb", "Z1", "no", "Note: nothing is as fast as light"] {
+        for expected in [
+            "1_234_567",
+            "bb",
+            "L1",
+            "does not hold",
+            "as fast as light",
+            "Note: nothing is as fast as light",
+        ] {
             assert!(text.contains(expected), "{expected} is missing in:\n{text}");
         }
     }

@@ -9,6 +9,7 @@ use pronto_core::fabric::{ConnectionLimits, QueuePair};
 use crate::anatomy::{
     Ask, CALL, Dispatch, OFF_PATH, Outside, PATH, Parts, REST, Raw, STEPS, Stages, Step, steps, watched,
 };
+use crate::claim::Claim;
 use crate::clock;
 use crate::echo::{Ask32, Ask224, AskMany, Provider, SIZES, Server, Size, Wait};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
@@ -16,7 +17,7 @@ use crate::floor;
 use crate::params::{Axis, Choice as _, Params};
 use crate::placement::{CpuPair, alone};
 use crate::plot::{self, BarSeries, Figure, Panel, Spread};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 
 /// Rounds of the parts, of the floor and of whole calls alternate. The server of the calls is a separate process, stopped while
@@ -35,6 +36,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     // 6 subjects take 20 s, or 4 s in a quick run.
     rounds: [Rounds::new(10, 100), Rounds::new(4, 40)],
     draws: true,
+    claims: &["A1", "A2"],
     run,
     ..Experiment::DEFAULT
 };
@@ -299,7 +301,7 @@ mod tests {
             floor: Sample::default(),
             clock_ns: 0.0,
         };
-        let holds = |rest| claims(&[subject(rest)]).first().map(|claim| claim.holds);
+        let holds = |rest| claims(&[subject(rest)]).first().map(|claim| claim.holds());
         assert_eq!([holds(20.0), holds(90.0), holds(-90.0)], [Some(true), Some(false), Some(false)]);
         assert!(claims(&[]).is_empty());
     }

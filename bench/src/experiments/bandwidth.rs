@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use pronto_core::session::Doorbells;
 
+use crate::claim::Claim;
 use crate::clock;
 use crate::echo::{Provider, Wait};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
@@ -11,7 +12,7 @@ use crate::floor::{self, Footprint};
 use crate::params::{Axis, Choice as _, choices, names};
 use crate::placement::{CpuPair, alone};
 use crate::rdma::over::{self, Over, PROVIDER_HELP, PROVIDERS};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::traffic::blobs::{Blobs, Mode};
 use crate::traffic::cost::Cost;
 use crate::traffic::drive::Open;
@@ -32,6 +33,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     // 48 rows take 45 s, or 8 s in a quick run.
     rounds: [Rounds::new(10, 75), Rounds::new(4, 30)],
     lab: over::lab,
+    claims: &["B1", "B2"],
     run,
     ..Experiment::DEFAULT
 };
@@ -242,7 +244,7 @@ mod tests {
             row(Mode::TwoCopies, Window::One, 23_000_000_000),
             row(Mode::Reference, Window::One, 60_000_000_000),
         ];
-        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
+        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds())).collect();
         assert_eq!(verdicts, [("B1", true), ("B2", false)]);
         assert_eq!(rows[0].fields().value("ratio"), Some(&serde_json::json!(0.93)));
     }

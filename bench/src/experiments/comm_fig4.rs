@@ -4,12 +4,13 @@ use core::time::Duration;
 
 use pronto::{Peer, WaitPolicy};
 
+use crate::claim::{Claim, Verdict};
 use crate::clock;
 use crate::echo::{Provider, Wait};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::params::{Axis, numbers};
 use crate::placement::apart;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::traffic::drive::together;
 use crate::traffic::receiver::Receiver;
 use crate::traffic::sends::polled_counted;
@@ -29,6 +30,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     // 64 rows take 40 s, or 8 s in a quick run.
     rounds: [Rounds::new(8, 75), Rounds::new(4, 30)],
+    claims: &["K41"],
     run,
     ..Experiment::DEFAULT
 };
@@ -135,8 +137,12 @@ fn claims(rows: &[Row], free: usize) -> Vec<Claim> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let holds = !judged.is_empty() && growing == judged.len();
-    vec![Claim::new("K41", text, judged.len(), growing, holds)]
+    let verdict = if judged.is_empty() {
+        Verdict::NotResolvable
+    } else {
+        Verdict::graded(growing == judged.len(), growing > 0)
+    };
+    vec![Claim::new("K41", text, growing, verdict)]
 }
 
 numbers!(SIZES: usize, SIZE_NAMES = 64, 1024, 4096, 65536);
@@ -156,9 +162,12 @@ mod tests {
     fn growth_is_judged_up_to_the_free_cpus_and_not_at_all_on_one() {
         let rows = [row(1, 100), row(2, 150), row(3, 140)];
         assert!((rows[1].normalised(&rows) - 1.5).abs() < 1e-9);
-        let verdict = |free| claims(&rows, free).iter().map(|claim| claim.holds).collect::<Vec<_>>();
-        assert_eq!((verdict(1), verdict(2), verdict(3)), (vec![false], vec![true], vec![false]));
-        assert!(claims(&rows, 1)[0].text.contains("cannot be judged"));
+        let verdict = |free| claims(&rows, free).iter().map(|claim| claim.verdict).collect::<Vec<_>>();
+        assert_eq!(
+            (verdict(1), verdict(2), verdict(3)),
+            (vec![Verdict::NotResolvable], vec![Verdict::Holds], vec![Verdict::InPart])
+        );
+        assert!(claims(&rows, 1)[0].detail.contains("cannot be judged"));
         assert!(claims(&[], 4).is_empty());
     }
 }

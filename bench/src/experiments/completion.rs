@@ -6,11 +6,12 @@ use std::thread;
 use pronto::{Peer, WaitPolicy};
 use pronto_core::session::Doorbells;
 
+use crate::claim::Claim;
 use crate::echo::Wait;
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::params::Axis;
 use crate::rdma::over::{self, PROVIDER_HELP, PROVIDERS};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, Sample, approximate};
 use crate::traffic::sends::{Dedicated, Idle, polled};
 use crate::workers;
@@ -31,6 +32,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     // 32 rows take 30 s, or 6 s in a quick run.
     rounds: [Rounds::new(10, 80), Rounds::new(4, 40)],
     lab: over::lab,
+    claims: &["K29", "K31"],
     run,
     ..Experiment::DEFAULT
 };
@@ -182,7 +184,7 @@ mod tests {
         assert!(claims(&[]).is_empty());
         let rows = [row(1, POLLED, 10), row(1, DEDICATED, 35), row(2, POLLED, 20), row(2, DEDICATED, 80)];
         let found: Vec<_> =
-            claims(&rows).iter().map(|claim| (claim.id, claim.measured.clone(), claim.holds)).collect();
+            claims(&rows).iter().map(|claim| (claim.id, claim.measured.clone(), claim.holds())).collect();
         assert_eq!(found, [("K29", serde_json::json!(3.5), true), ("K31", serde_json::json!(3.5), false)]);
         let fields = rows[3].1.fields(&rows[3].0, &rows);
         assert_eq!(fields.value("to_polled"), Some(&serde_json::json!(4.0)));

@@ -4,11 +4,12 @@ use pronto_sched_sim::paper::coscheduling::{self, App, Grid, Outcome, Setting};
 
 use super::cosched_sim::scheme;
 use crate::child;
+use crate::claim::Claim;
 use crate::clock;
 use crate::experiment::{Experiment, Run};
 use crate::params::{Axis, Params};
 use crate::plot::{self, Figure, Marks, Panel, Point, Series, Spread};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{a_to_a, approximate};
 use crate::workers;
 
@@ -194,13 +195,13 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let text = format!(
             "without coscheduling, a job loses more on more nodes: slowdown under LINUX on 4 and on {most} nodes"
         );
-        Claim::new("C1", text, "grows", format!("{few:.2}, {many:.2}"), many > few)
+        Claim::new("C1", text, format!("{few:.2}, {many:.2}"), many > few)
     });
     let c2 = slowdown("linux", most).zip(slowdown("pred", most)).map(|(linux, pred)| {
         let text = format!(
             "on {most} nodes a job loses less under PRED than under LINUX: slowdown under LINUX, and under PRED"
         );
-        Claim::new("C2", text, "falls", format!("{linux:.2}, {pred:.2}"), pred < linux)
+        Claim::new("C2", text, format!("{linux:.2}, {pred:.2}"), pred < linux)
     });
     let of_gang = rows.iter().filter(|row| row.policy == "gang").map(|row| row.nodes).max();
     let c3 = of_gang.and_then(|nodes| Some((nodes, slowdown("gang", 4)?, slowdown("gang", nodes)?)));
@@ -209,7 +210,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
             "where all nodes switch at the same time (GANG), a job takes the same time on any number of nodes: slowdown on 4 and on {nodes}"
         );
         let holds = (many / few - 1.0).abs() < SAME;
-        Claim::new("C3", text, "the same", format!("{few:.2}, {many:.2}"), holds)
+        Claim::new("C3", text, format!("{few:.2}, {many:.2}"), holds)
     });
     let (events, took) =
         rows.iter().fold((0, 0.0), |(events, took), row| (events + row.events, took + row.took));
@@ -218,7 +219,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let c5 = peak_memory().filter(|_| most > 0).map(|bytes| {
         let text =
             format!("peak memory in bytes with {most} nodes and as many concurrent runs as there are CPUs");
-        Claim::new("C5", text, MEMORY, bytes, bytes <= MEMORY)
+        Claim::new("C5", text, bytes, bytes <= MEMORY).bar(MEMORY)
     });
     [c1, c2, c3, c4, c5].into_iter().flatten().collect()
 }
@@ -265,7 +266,7 @@ mod tests {
             row("gang", 10_000, 4.1),
         ];
         let verdicts =
-            |rows: &[Row]| claims(rows).iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>();
+            |rows: &[Row]| claims(rows).iter().map(|claim| (claim.id, claim.holds())).collect::<Vec<_>>();
         assert_eq!(verdicts(&rows), IDS.map(|id| (id, true)));
         rows[0].rates = vec![3e6, 4e6];
         assert_eq!(rows[0].fields(&rows).value("aa"), Some(&serde_json::json!(0.75)));

@@ -4,13 +4,14 @@ use core::time::Duration;
 
 use pronto_core::session::Chunking;
 
+use crate::claim::Claim;
 use crate::clock;
 use crate::echo::{Provider, call_32};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::params::Axis;
 use crate::placement::alone;
 use crate::rendezvous::stream::{MESSAGE, Stream};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::Recorder;
 
 /// The callee is a separate process, whose serving thread polls, replies to the calls and moves the messages. Rounds with and without
@@ -22,6 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     // 20 s.; quick: 4 s.
     rounds: [Rounds::new(10, 500), Rounds::new(4, 250)],
+    claims: &["H1", "H2"],
     run,
     ..Experiment::DEFAULT
 };
@@ -164,9 +166,9 @@ mod tests {
         row.idle.record_single(Duration::from_nanos(800));
         row.loaded.record_single(Duration::from_nanos(2_000));
         (row.messages, row.time) = (100, Duration::from_secs(1));
-        assert!(row.claim().is_some_and(|claim| claim.id == "H1" && claim.holds));
+        assert!(row.claim().is_some_and(|claim| claim.id == "H1" && claim.holds()));
         row.loaded.record_single(Duration::from_micros(50));
-        assert!(row.claim().is_some_and(|claim| !claim.holds));
+        assert!(row.claim().is_some_and(|claim| !claim.holds()));
         let mut once = || {
             calls(&mut row.idle, Duration::from_millis(1), || {
                 std::thread::yield_now();

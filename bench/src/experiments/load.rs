@@ -5,11 +5,12 @@ use core::time::Duration;
 use anyhow::Context as _;
 use pronto::{Peer, WaitPolicy};
 
+use crate::claim::Claim;
 use crate::echo::{Provider, Wait};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::params::{Axis, Choice as _, choices};
 use crate::placement::apart;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 use crate::traffic::drive::{Open, calls};
 use crate::traffic::messages::{Call32, Slow};
@@ -25,6 +26,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     // 48 rows take a minute, or 10 s in a quick run. Each round is long enough for an overload to show.
     rounds: [Rounds::new(2, 500), Rounds::new(2, 80)],
+    claims: &["O1", "O2"],
     run,
     ..Experiment::DEFAULT
 };
@@ -200,7 +202,7 @@ mod tests {
     fn the_knee_is_before_the_first_load_that_is_ten_times_slower() {
         let rows = [row(0.05, 300), row(0.3, 400), row(0.5, 4_000), row(0.7, 500)];
         assert_eq!(knee(&rows.iter().collect::<Vec<_>>()), Some(0.3));
-        assert_eq!(claims(&rows).iter().map(|claim| claim.holds).collect::<Vec<_>>(), [false]);
+        assert_eq!(claims(&rows).iter().map(|claim| claim.holds()).collect::<Vec<_>>(), [false]);
         assert_eq!(knee(&[]), None);
         assert!(claims(&[]).is_empty());
     }

@@ -18,10 +18,8 @@ use pronto::WaitPolicy;
 /// Four processes: on each of two CPUs one side of the ping-pong and one computation.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "overlap-tables",
-    paper: Some(
-        "Frachtenberg and Petrini: Overlapping of Computation and Communication in the Quadrics Network (2001)",
-    ),
-    figure: Some("tables 1 to 4"),
+    paper: Some("overlap"),
+    figure: Some("Tables 1 to 4"),
     about: "a ping-pong and a computation sharing each CPU, by waiting policy and priority: the loss of each",
     axes: &[
         Axis::PROVIDER,
@@ -45,6 +43,9 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     ],
     cpus: Cpus::Two,
     rounds: [Rounds::new(5, 0); 2],
+    claims: &[
+        "Q5", "Q6a", "Q6b", "Q14", "Q15", "Q7a", "Q7b", "Q8", "Q9a", "Q9b", "Q10", "Q11", "Q13a", "Q13b",
+    ],
     run,
     ..Experiment::DEFAULT
 };

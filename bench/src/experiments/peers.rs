@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::claim::Claim;
 use crate::experiment::{Cpus, Experiment, Rounds as Length, Run};
 use crate::params::Axis;
 use crate::peers::line_up::{self, Built, Participant};
 use crate::peers::round::Rounds;
 use crate::peers::{PAYLOAD, WINDOW};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
 
 /// Every round of a participant is a fresh pair of processes; rounds of all participants take turns.
@@ -26,6 +27,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     // 27 participants take four minutes, or 45 s in a quick run.
     rounds: [Length::new(10, 500), Length::new(3, 150)],
+    claims: &["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "V9"],
     run,
     ..Experiment::DEFAULT
 };
@@ -258,7 +260,7 @@ mod tests {
             row(["ucx", "shm", "default"], 240, 1_000_000, 14_000_000),
             row(["ucx", "shm", "best"], 300, 2_000_000, 5_000_000),
         ];
-        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
+        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds())).collect();
         assert_eq!(verdicts, [("V1", false), ("V2", false)]);
         assert_eq!(rows[2].fields(&rows).value("to_pronto"), Some(&serde_json::json!(1.5)));
     }

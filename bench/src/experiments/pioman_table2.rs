@@ -13,13 +13,14 @@ use pronto_core::wait::Decision;
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::claim::Claim;
 use crate::clock;
 use crate::echo::{Provider, SIZES, Server, Wait};
 use crate::experiment::{Experiment, Rounds, Run};
 use crate::params::Axis;
 use crate::placement::{CpuPair, ONE_CPU, alone};
 use crate::rendezvous::receiver;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, a_to_a, approximate, median};
 
 /// An engine's own loop is measured, not a copy: its CPU time over a round is divided by the polls in it.
@@ -34,6 +35,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     ],
     // 15 rows take 20 s.
     rounds: [Rounds::new(21, 60), Rounds::new(5, 60)],
+    claims: &["P34.poll", "P34.loop", "P34.load", "P34.more", "P34.event", "P31.shm", "P31.tcp"],
     run,
     ..Experiment::DEFAULT
 };
@@ -434,7 +436,7 @@ mod tests {
             row(call(Engine::None), 200.0),
             row(call(Engine::Idle), 212.0),
         ];
-        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds)).collect();
+        let verdicts: Vec<_> = claims(&rows).iter().map(|claim| (claim.id, claim.holds())).collect();
         assert_eq!(
             verdicts,
             [

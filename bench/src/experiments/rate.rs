@@ -6,6 +6,7 @@ use pronto::Peer;
 use pronto_core::session::Doorbells;
 use serde_json::Value;
 
+use crate::claim::Claim;
 use crate::clock;
 use crate::echo::Wait;
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
@@ -14,7 +15,7 @@ use crate::params::{Axis, Params};
 use crate::placement::apart;
 use crate::rdma::nodes::Two;
 use crate::rdma::over::{self, Over, PROVIDER_HELP, PROVIDERS};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 use crate::traffic::cost::Cost;
 use crate::traffic::drive::{Open, SIZES, Size, pooled, together};
@@ -50,6 +51,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     // 288 rows take 3 minutes; the 126 of a quick run take 15 s.
     rounds: [Rounds::new(8, 60), Rounds::new(4, 25)],
     lab: over::lab,
+    claims: &["R1", "R2", "R3"],
     run,
     ..Experiment::DEFAULT
 };
@@ -328,11 +330,11 @@ fn claims(rows: &[Row], every_window: bool) -> Vec<Claim> {
             .map(|row| row.speed.per_second())
     };
     let text = "tcp, calls of 32 B started together, longest window: with shared writes more than without; measured is the factor";
-    let shared = batch(Doorbells::Shared).zip(batch(Doorbells::PerMessage)).map(|(shared, alone)| {
-        Claim::new("R3", text, decimals(1.0, 1), decimals(shared / alone, 2), shared > alone)
-    });
+    let shared = batch(Doorbells::Shared)
+        .zip(batch(Doorbells::PerMessage))
+        .map(|(shared, alone)| Claim::new("R3", text, decimals(shared / alone, 2), shared > alone));
     let claims = [calls, one_way, shared].into_iter().flatten();
-    claims.filter(|claim| every_window || claim.id == "R1" && claim.holds).collect()
+    claims.filter(|claim| every_window || claim.id == "R1" && claim.holds()).collect()
 }
 
 /// Returns the value of the column.
@@ -416,9 +418,9 @@ mod tests {
     fn the_best_window_is_compared_with_the_bar() {
         assert!(claims(&[], true).is_empty());
         let rows = [row(Some(8), 9_000_000), row(Some(32), 11_000_000), row(None, 5_500_000)];
-        let verdicts: Vec<_> = claims(&rows, true).iter().map(|claim| (claim.id, claim.holds)).collect();
+        let verdicts: Vec<_> = claims(&rows, true).iter().map(|claim| (claim.id, claim.holds())).collect();
         assert_eq!(verdicts, [("R1", true), ("R2", false)]);
-        assert!(!claims(&rows[..1], true)[0].holds);
+        assert!(!claims(&rows[..1], true)[0].holds());
         assert!(claims(&rows[..1], false).is_empty(), "another window might satisfy the claim");
         assert_eq!(claims(&rows, false).len(), 1);
     }

@@ -11,13 +11,14 @@ use anyhow::Context as _;
 use pronto::WaitPolicy;
 use serde_json::Value;
 
+use crate::claim::Claim;
 use crate::clock;
 use crate::echo::{Provider, SIZES, Server, Wait, call_32};
 use crate::experiment::{Cpus, Experiment, Run};
 use crate::params::Axis;
 use crate::placement::alone;
 use crate::progress::Progress;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
 
@@ -27,6 +28,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     about: "a million calls over each transport; checks that the memory of both sides stays flat",
     axes: &[Axis::PROVIDER],
     cpus: Cpus::Two,
+    claims: &["F1", "F2"],
     run,
     ..Experiment::DEFAULT
 };
@@ -157,7 +159,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
             "{}: KiB by which caller and server together grow from the first fifth of the calls to half of them, and again from there to the last, at most",
             row.provider.name()
         );
-        Claim::new(id, text, FLAT / 1024, row.growth() / 1024, row.growth() <= FLAT)
+        Claim::new(id, text, row.growth() / 1024, row.growth() <= FLAT).bar(FLAT / 1024)
     };
     rows.iter().map(claim).collect()
 }
@@ -194,7 +196,7 @@ mod tests {
     #[test]
     fn memory_that_grows_twice_fails_the_bar() {
         const MIB: u64 = 1 << 20;
-        let holds = |readings| claims(&[row(readings)])[0].holds;
+        let holds = |readings| claims(&[row(readings)])[0].holds();
         assert_eq!(row([[0; 2]; 3]).fields().value("aa"), Some(&Value::Null), "no round, no A/A");
         assert!(holds([[MIB, MIB], [MIB, MIB], [MIB, MIB / 2]]));
         let leak = |bytes: u64| [2, 5, 10].map(|tenths| [MIB, MIB + bytes * tenths]);

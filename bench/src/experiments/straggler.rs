@@ -7,11 +7,12 @@ use pronto_core::Nanos;
 use pronto_core::buf::{Frame, Placement as Where, RingConfig, SendRing, SlotClass};
 use pronto_core::fabric::HeapSendMemory;
 
+use crate::claim::Claim;
 use crate::clock;
 use crate::experiment::{Experiment, Run};
 use crate::params::{Axis, Choice as _, choices};
 use crate::placement::alone;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::Recorder;
 
 /// One thread, one ring of the default size, a window of buffers; with a straggler and without. The counts do not depend on the
@@ -22,6 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: Some("3.2"),
     about: "effect of one held send buffer: a circular buffer with and without the paper's fallback, and chunks (ours)",
     axes: &[Axis::new("policy", "Only these", Policy::NAMES)],
+    claims: &["K27", "K27-ours"],
     run,
     ..Experiment::DEFAULT
 };
@@ -174,11 +176,11 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let held = |policy| rows.iter().find(|row| row.policy == policy && row.held);
     let text = "behind a straggler the circular buffer fills, and buffers are allocated one by one; the value is their number";
     let paper = held(Policy::Paper)
-        .map(|row| Claim::new("K27", text, "some", row.temporary, row.temporary > 0 && row.refused == 0));
+        .map(|row| Claim::new("K27", text, row.temporary, row.temporary > 0 && row.refused == 0));
     let text = "with chunks, a straggler occupies one chunk: number of buffers allocated or refused";
     let ours = held(Policy::Ours).map(|row| {
         let lost = row.temporary + row.refused;
-        Claim::new("K27-ours", text, 0, lost, lost == 0)
+        Claim::new("K27-ours", text, lost, lost == 0).bar(0)
     });
     [paper, ours].into_iter().flatten().collect()
 }
@@ -215,6 +217,6 @@ mod tests {
         assert!(none.refused > 0 && none.sent + none.refused == QUICK_MESSAGES, "{}", none.refused);
         assert!(paper.temporary > 0 && paper.sent == QUICK_MESSAGES);
         assert_eq!((ours.sent, ours.temporary, ours.refused), (QUICK_MESSAGES, 0, 0));
-        assert!(claims(&[paper, ours]).iter().all(|claim| claim.holds));
+        assert!(claims(&[paper, ours]).iter().all(|claim| claim.holds()));
     }
 }

@@ -2,11 +2,12 @@
 
 use pronto::WaitPolicy;
 
+use crate::claim::Claim;
 use crate::echo::{Provider, Wait};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::params::{Axis, numbers};
 use crate::placement::alone;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 use crate::traffic::blobs::{Blobs, Mode};
 use crate::traffic::drive::Open;
@@ -22,6 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     // 18 rows take 25 s, or 5 s in a quick run.
     rounds: [Rounds::new(10, 60), Rounds::new(4, 25)],
+    claims: &["K32"],
     run,
     ..Experiment::DEFAULT
 };
@@ -108,7 +110,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
     let text = "shm: size in bytes from which by reference is at least as fast as a copy; the library refers from the first length that \
                 does not fit an inline message";
     // The smallest measured size is the first that the library sends by reference.
-    vec![Claim::new("K32", text, LIBRARY, found, found == Some(SIZES[0]))]
+    vec![Claim::new("K32", text, found, found == Some(SIZES[0])).bar(LIBRARY)]
 }
 
 /// The shortest payload that the library sends by reference from a region where the transport can.
@@ -136,7 +138,8 @@ mod tests {
     #[test]
     fn the_crossover_follows_the_last_size_that_is_better_copied() {
         let rows = [row(41, 100, 104), row(256, 100, 120), row(1024, 200, 150), row(4096, 400, 150)];
-        let verdict = |rows: &[Row]| claims(rows).first().map(|claim| (claim.measured.clone(), claim.holds));
+        let verdict =
+            |rows: &[Row]| claims(rows).first().map(|claim| (claim.measured.clone(), claim.holds()));
         assert_eq!(verdict(&rows), Some((1024.into(), false)));
         assert_eq!(verdict(&rows[..1]), Some((41.into(), true)));
         assert_eq!(

@@ -9,13 +9,13 @@ use pronto_sched_sim::link::Link;
 use pronto_sched_sim::paper::coscheduling::{self, App, Grid, Setting};
 use pronto_sched_sim::program::Wait;
 use pronto_sched_sim::workload::parallel::stencil::Grain;
-use serde_json::Value;
 
 use super::cosched_sim::scheme;
+use crate::claim::Claim;
 use crate::experiment::{Experiment, Run};
 use crate::params::{Axis, Params};
 use crate::plot::{self, BarSeries, Figure, Panel, Spread};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::workers;
 
 /// Simulated waits. Rows of one application, network and load share the seeds, and are compared seed by seed.
@@ -220,7 +220,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
                     that with sleeping waits, with local tasks on the paper's network: spinning at best;  spin-then-block at best and at worst. \
                     It holds if spinning loses everywhere and spin-then-block gains nowhere";
         let measured = format!("spin {spin:.2}, implicit {best:.3} to {worst:.3}");
-        Claim::new("S3", text, "above 1", measured, spin > 1.0 && best > 1.0 / NO_LOSS)
+        Claim::new("S3", text, measured, spin > 1.0 && best > 1.0 / NO_LOSS)
     });
     let ours = of(&|cell| cell.wait == "adaptive" && cell.policy != "implicit");
     let text = "an adaptive wait that knows the load loses nothing against sleeping, under any policy, load and network: at worst";
@@ -237,7 +237,7 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let text = "alone on its CPU, with messages that arrive sooner than a wake-up takes, an adaptive wait gains as much as \
                     spinning: time as a fraction of that with sleeping waits, adaptive and spinning";
         let holds = spin < 1.0 && adaptive <= spin * NO_LOSS;
-        Claim::new("W2", text, "the same", format!("{adaptive:.3}, {spin:.3}"), holds)
+        Claim::new("W2", text, format!("{adaptive:.3}, {spin:.3}"), holds)
     });
     let range = |values: &[f64]| least(values).zip(most(values));
     let polls =
@@ -246,12 +246,12 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let text = "where messages arrive sooner than a wake-up takes, polling first gains even with local tasks, as a task that \
                     sleeps yields its CPU and the others of its job wait for it: time as a fraction of that with sleeping waits, at \
                     best and at worst. An adaptive wait that never polls on a shared CPU misses this gain";
-        Claim::new("W3", text, Value::Null, format!("{best:.3} to {worst:.3}"), worst < 1.0)
+        Claim::new("W3", text, format!("{best:.3} to {worst:.3}"), worst < 1.0)
     });
     let w4 = range(&of(&|cell| cell.wait == "evidence")).map(|(best, worst)| {
         let text = "an adaptive wait that infers the load from its own polls, as in the library, loses little against \
                     sleeping,  under any policy, load and network: at best and at worst; it holds up to what the trials may cost";
-        Claim::new("W4", text, decimals(TRIALS, 2), format!("{best:.3} to {worst:.3}"), worst <= TRIALS)
+        Claim::new("W4", text, format!("{best:.3} to {worst:.3}"), worst <= TRIALS).bar(TRIALS)
     });
     [s3, w1, w2, w3, w4].into_iter().flatten().collect()
 }
@@ -324,7 +324,7 @@ mod tests {
             all(true).into_iter().map(|cell| Row { cell, seconds: vec![seconds(&cell)] }).collect()
         };
         let verdicts =
-            |rows: &[Row]| claims(rows).iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>();
+            |rows: &[Row]| claims(rows).iter().map(|claim| (claim.id, claim.holds())).collect::<Vec<_>>();
         let [good, bad] = [rows(2.0, 1.1, 1.0), rows(0.9, 0.8, 1.2)];
         assert_eq!(verdicts(&good), [("S3", true), ("W1", true), ("W2", false), ("W3", false), ("W4", true)]);
         assert_eq!(

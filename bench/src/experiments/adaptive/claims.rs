@@ -4,7 +4,7 @@ use pronto::{Boost, WaitPolicy};
 
 use super::tiers::{may_be_real_time, name};
 use super::{CROWD, Round, Row};
-use crate::report::Claim;
+use crate::claim::Claim;
 
 /// Evaluates the claims for these rows, given the polling limit of adaptive waits.
 pub(super) fn of(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
@@ -124,7 +124,7 @@ mod tests {
             row(Block, 10, 4, (9.0, 9.0, 20.0)),
             row(Adaptive, 10, 4, (9.0, 9.9, 20.0)),
         ];
-        let found: Vec<_> = of(&rows, 20_000).iter().map(|claim| (claim.id, claim.holds)).collect();
+        let found: Vec<_> = of(&rows, 20_000).iter().map(|claim| (claim.id, claim.holds())).collect();
         assert_eq!(found, [("P3", true), ("P4", false), ("P24", false), ("P7", true)]);
         assert!(of(&[], 20_000).is_empty());
     }
@@ -137,7 +137,7 @@ mod tests {
         block.again = vec![Round { p50_ns: 1.0, p99_ns: 20.0, cpu_ns: 1.0 }];
         let rows = [block, p99(Adaptive, 100, 18.0), p99(Block, 10_000, 1.0), p99(Adaptive, 10_000, 9.0)];
         let claims = of(&rows, 20_000);
-        assert_eq!(claims.iter().map(|claim| (claim.id, claim.holds)).collect::<Vec<_>>(), [("P7", false)]);
+        assert_eq!(claims.iter().map(|claim| (claim.id, claim.holds())).collect::<Vec<_>>(), [("P7", false)]);
         assert_eq!(claims[0].measured, decimals(1.2, 3));
         assert_eq!(rows[0].fields().value("again_p99_us"), Some(&decimals(0.02, 2)));
     }
@@ -158,7 +158,10 @@ mod tests {
             boosted(Boost::Fifo, CROWD, 10.0, 50.0),
         ];
         let found = |rows: &[Row]| -> Vec<_> {
-            with_boost(rows).into_iter().map(|claim| (claim.id, claim.measured, claim.holds)).collect()
+            with_boost(rows)
+                .into_iter()
+                .map(|claim| (claim.id, claim.measured.clone(), claim.holds()))
+                .collect()
         };
         let [late, asleep] = [("P5a", decimals(0.5, 3), true), ("P5b", decimals(1.1, 3), true)];
         assert_eq!(
@@ -166,7 +169,7 @@ mod tests {
             [late, asleep],
             "fifo is the best; a tier that may poll is not compared with a sleeping service"
         );
-        assert!(with_boost(&rows)[0].text.contains("fifo"));
+        assert!(with_boost(&rows)[0].detail.contains("fifo"));
         assert_eq!(found(&rows[..5]), [("P5a", decimals(1.1, 3), false)]);
         assert_eq!(found(&rows[..3]), []);
         let ids: Vec<_> = without_boost(&rows, 20_000).iter().map(|claim| claim.id).collect();

@@ -39,6 +39,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     // 54 rows take 80 s.
     rounds: [Rounds::new(7, 60), Rounds::new(3, 60)],
+    claims: &["P3", "P4", "P24", "P7", "P5a", "P5b"],
     run,
     ..Experiment::DEFAULT
 };

@@ -4,13 +4,14 @@ use core::time::Duration;
 
 use super::trial::{Traffic, Trial, p90_ratio};
 use super::{IN_THE_LAB, SETTING, described};
+use crate::claim::Claim;
 use crate::expedite::{Kind, Load, Machine, Preempt, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
 use crate::floor;
 use crate::lab::Lab;
 use crate::params::{Axis, Choice as _, Params, numbers};
 use crate::placement::{Cpu, CpuPair};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Shm, Transport::Unix, Transport::Tcp];
@@ -45,6 +46,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         Axis::new("hogs", "Only these numbers of computing processes", &HOG_NAMES),
     ],
     lab,
+    claims: &["shm-fifo", "shm-off", "unix-fifo", "unix-off", "tcp-fifo", "tcp-off"],
     run,
     ..IN_THE_LAB
 };

@@ -4,10 +4,11 @@ use core::time::Duration;
 
 use super::trial::{Traffic, Trial, loss, median, of};
 use super::{IN_THE_LAB, described};
+use crate::claim::Claim;
 use crate::expedite::{Kind, Load, Machine, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
 use crate::params::{Axis, Choice as _};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 
 /// Nice values of the handler, and of the background.
 const LOW: i32 = 10;
@@ -26,6 +27,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: Some("Section 3.4"),
     about: "a flagged handler at nice +10 against processes at nice -10: whether it passes them, and their loss",
     axes: &[Axis::new("setting", "Only handlers with this boost", &["off", "module", "fifo"])],
+    claims: &["X13"],
     run,
     ..IN_THE_LAB
 };
@@ -69,5 +71,5 @@ fn passes(trials: &[Trial]) -> Option<Claim> {
         100.0 * loss(&module.rates(), &off.rates())
     );
     let holds = module.p90() * 2.0 < off.p90() && share <= CAP;
-    Some(Claim::new("X13", text, "shortly", decimals(share, 4), holds))
+    Some(Claim::new("X13", text, decimals(share, 4), holds))
 }

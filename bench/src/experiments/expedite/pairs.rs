@@ -5,9 +5,10 @@ use std::thread;
 
 use super::IN_THE_LAB;
 use super::trial::{Traffic, Trial, loss, median};
+use crate::claim::Claim;
 use crate::expedite::{Cyclictest, Kind, Late, Load, Machine, Setting, Transport, Work, hackbench};
 use crate::experiment::{Experiment, Run};
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
 
 /// Figure 3: the gain of the flagged pairs.
@@ -15,6 +16,7 @@ pub(in crate::experiments) const PAIRS: Experiment = Experiment {
     name: "expedite-fig3",
     figure: Some("Fig. 3"),
     about: "ten concurrent pairs, of which none or nine are flagged: gain of the nine",
+    claims: &["X26"],
     run: |run| measure(run, Subject::Pairs),
     ..IN_THE_LAB
 };
@@ -24,6 +26,7 @@ pub(in crate::experiments) const TENTH: Experiment = Experiment {
     name: "expedite-fig4",
     figure: Some("Fig. 4"),
     about: "ten concurrent pairs, of which none or nine are flagged: loss of the tenth and of the background",
+    claims: &["X27", "X28", "X28-judge", "X5"],
     run: |run| measure(run, Subject::Victims),
     ..IN_THE_LAB
 };
@@ -142,7 +145,7 @@ fn nine_are_helped(none: &Trial, nine: &Trial) -> Claim {
     let text = format!(
         "nine pairs flagged at the same time stop suffering: share of late pings, at most a tenth of that without ({before:.4})"
     );
-    Claim::new("X26", text, 0, decimals(after, 4), before > 0.0 && after <= before / 10.0)
+    Claim::new("X26", text, decimals(after, 4), before > 0.0 && after <= before / 10.0)
 }
 
 fn losses([none, nine]: [&(Trial, Seen); 2]) -> Vec<Claim> {
@@ -158,15 +161,10 @@ fn losses([none, nine]: [&(Trial, Seen); 2]) -> Vec<Claim> {
     let of_kernel = "the kernel's accounting (/proc/PID/schedstat) agrees within half a per cent";
     let of_victim = "a thread that wakes now and then, like `top`, is not affected: increase of cyclictest's wake-up delay, us, median";
     vec![
-        Claim::new("X27", of_pair, "slightly", decimals(more, 1), more < NOT_NOTICED_US),
-        Claim::new("X28", of_work, LITTLE, decimals(lost, 4), lost < LITTLE),
-        Claim::new("X28-judge", of_kernel, AGREE, decimals(differs, 4), differs.abs() <= AGREE),
-        Claim::new(
-            "X5",
-            of_victim,
-            "a few hundred us",
-            decimals(after - before, 0),
-            after - before < NOT_NOTICED_US,
-        ),
+        Claim::new("X27", of_pair, decimals(more, 1), more < NOT_NOTICED_US).bar(NOT_NOTICED_US),
+        Claim::new("X28", of_work, decimals(lost, 4), lost < LITTLE),
+        Claim::new("X28-judge", of_kernel, decimals(differs, 4), differs.abs() <= AGREE).bar(AGREE),
+        Claim::new("X5", of_victim, decimals(after - before, 0), after - before < NOT_NOTICED_US)
+            .bar(NOT_NOTICED_US),
     ]
 }

@@ -5,10 +5,11 @@ use core::time::Duration;
 
 use super::trial::{Traffic, Trial, of};
 use super::{IN_THE_LAB, SETTING, described};
+use crate::claim::Claim;
 use crate::expedite::{Kind, Load, Machine, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
 use crate::params::Choice as _;
-use crate::report::{Claim, Fields, Report, decimals};
+use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
 
 /// Figure 1: with the existing kernel.
@@ -17,6 +18,7 @@ pub(in crate::experiments) const PINGS_WITHOUT: Experiment = Experiment {
     figure: Some("Fig. 1"),
     about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, on an unmodified kernel",
     axes: &[SETTING],
+    claims: &["X22", "X23", "X24"],
     run: |run| measure(run, &[Setting::Off, Setting::Fifo]),
     ..IN_THE_LAB
 };
@@ -27,6 +29,7 @@ pub(in crate::experiments) const PINGS_BOOSTED: Experiment = Experiment {
     figure: Some("Fig. 2"),
     about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, for every available boost",
     axes: &[SETTING],
+    claims: &["X7", "X9", "X23", "X24", "X25"],
     run: |run| measure(run, Setting::ALL),
     ..IN_THE_LAB
 };
@@ -93,8 +96,8 @@ fn claims(trials: &[Trial], settings: &[Setting]) -> Vec<Claim> {
         claims.extend(until_dispatched(trials));
     } else {
         let text = "500 B every 50 ms, a process that computes Fibonacci's series, and some that compute for 5 ms and sleep for 45; here the pings come ten times as often, to shorten the run in the lab";
-        let [papers, ours] = [PAPERS_INTERVAL, INTERVAL].map(|interval| interval.as_millis().to_string());
-        claims.push(Claim::new("X22", text, papers, ours, INTERVAL == PAPERS_INTERVAL));
+        let ours = INTERVAL.as_millis().to_string();
+        claims.push(Claim::new("X22", text, ours, INTERVAL == PAPERS_INTERVAL));
     }
     claims
 }
@@ -117,7 +120,7 @@ fn compute_only(trials: &[Trial]) -> Option<Claim> {
     let text = format!(
         "a compute-only process delays no ping by a millisecond{why}: share of late pings beyond that of always-FIFO ({quantum:.3}), which the quantum of virtual time causes"
     );
-    Some(Claim::new("X23", text, 0, decimals(late, 4), late <= CHANCE))
+    Some(Claim::new("X23", text, decimals(late, 4), late <= CHANCE).bar(CHANCE))
 }
 
 fn sleepers_delay(off: &Trial) -> Claim {
@@ -125,7 +128,7 @@ fn sleepers_delay(off: &Trial) -> Claim {
     let longest_ms = approximate(off.pings(|_| true).max_ns()) / 1e6;
     let measured = format!("{:.1} %, up to {longest_ms:.1} ms", 100.0 * late);
     let text = "processes that mostly sleep delay some pings by milliseconds";
-    Claim::new("X24", text, "some, up to 5 ms", measured, late > 0.0)
+    Claim::new("X24", text, measured, late > 0.0)
 }
 
 fn none_are_late(trials: &[Trial]) -> Option<Claim> {
@@ -133,13 +136,13 @@ fn none_are_late(trials: &[Trial]) -> Option<Claim> {
     let fifo = of(trials, Setting::Fifo)?.late(|_| true);
     let text =
         format!("with Expedite none are late: at most always-FIFO's share ({fifo:.4}) plus 3 in 10,000");
-    Some(Claim::new("X25", text, 0, decimals(late, 4), late <= fifo + RARE))
+    Some(Claim::new("X25", text, decimals(late, 4), late <= fifo + RARE))
 }
 
 fn readers_are_boosted(trials: &[Trial]) -> Option<Claim> {
     let granted = of(trials, Setting::Module)?.granted();
     let text = "a thread that reads from a flagged socket is boosted, even if another thread flagged it: share of the pings with a boost";
-    Some(Claim::new("X7", text, 1, decimals(granted, 3), granted >= 0.95))
+    Some(Claim::new("X7", text, decimals(granted, 3), granted >= 0.95).bar(0.95))
 }
 
 fn until_dispatched(trials: &[Trial]) -> Option<Claim> {
@@ -148,5 +151,5 @@ fn until_dispatched(trials: &[Trial]) -> Option<Claim> {
     let mean = approximate(module.counters.boosted_ns()) / boosts / 1e3;
     let text =
         "a boost lasts until the thread is dispatched, ours for 200 us more: boosted run time per boost, us";
-    Some(Claim::new("X9", text, "until dispatched", decimals(mean, 1), mean <= SLICE_US))
+    Some(Claim::new("X9", text, decimals(mean, 1), mean <= SLICE_US))
 }

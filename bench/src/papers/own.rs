@@ -1,0 +1,62 @@
+//! Statements of our own, which no paper makes.
+
+use super::{Published, Statement};
+
+/// Every statement, by experiment.
+pub(super) const STATEMENTS: &[Statement] = &[
+    own("L1", "32 B over shared memory, both sides polling: a call as a multiple of a cache-line round trip"),
+    own("L2", "32 B over TCP, both sides blocking: a call as a multiple of a raw TCP ping-pong"),
+    own("A1", "Over shared memory, the steps of a call explain it: unexplained share"),
+    own("A2", "Over TCP, the steps of a call explain it: unexplained share"),
+    own("R1", "Pipelined calls of 32 B per second over shared memory, one thread each side"),
+    own("R2", "One-way messages of 32 B as a multiple of pipelined calls over shared memory"),
+    own("R3", "Calls started together over TCP with shared writes, as a multiple of those without"),
+    own("B1", "Throughput of 1 MiB from private memory over shared memory, as a share of a copy and a sum"),
+    own("B2", "Throughput of 1 MiB by reference as a multiple of the path with two copies"),
+    own("O1", "Shared memory: load at the knee as a share of the closed-loop rate"),
+    own("O2", "TCP: load at the knee as a share of the closed-loop rate"),
+    own("H1", "Shared memory: increase of the p99 next to 64 MiB messages, us"),
+    own("H2", "TCP: increase of the p99 next to 64 MiB messages, us"),
+    own("N1", "Resident memory of a node with 1,000 TCP sessions before traffic, MiB"),
+    own("N2", "Least resident memory within 10 s after 1 MiB each way per session, MiB"),
+    own("F1", "Shared memory: growth of caller and server over a million calls, KiB"),
+    own("F2", "TCP: growth of caller and server over a million calls, KiB"),
+    own("M1", "Messages lost, duplicated, out of order or corrupt"),
+    own("V1", "Shared memory: p50 of a call as a multiple of a UCX active-message round trip"),
+    own("V2", "Shared memory: one-way messages per second as a multiple of UCX"),
+    own("V3", "Shared memory: p50 of a call as a multiple of an iceoryx2 request"),
+    own("V4", "TCP, both blocking: p50 as a multiple of a bare round trip"),
+    own("V5", "TCP, both spinning: p50 as a multiple of a bare round trip"),
+    own("V6", "TCP, both spinning: p50 as a multiple of a UCX active-message round trip"),
+    own("V7", "TCP, window 32, adaptive: calls per second as a multiple of tarpc"),
+    own("V8", "TCP, window 32, both blocking: calls per second as a multiple of tarpc"),
+    own("V9", "TCP, window 32, both spinning: calls per second as a multiple of tonic"),
+    own("W1", "An adaptive wait that knows the load takes at most as long as a sleeping one"),
+    own("W2", "Alone, with fast messages, an adaptive wait gains as much as spinning"),
+    own("W3", "With fast messages, polling first gains even with local tasks"),
+    own("W4", "An adaptive wait that infers the load from its own polls loses little against sleeping"),
+    own("C1", "Without coscheduling a job loses more on more nodes"),
+    own("C2", "On the most nodes a job loses less under PRED than under LINUX"),
+    own("C3", "Under GANG a job takes the same time on any number of nodes"),
+    own("C4", "Events that the simulator handles per second of CPU time"),
+    own("C5", "Peak memory of the largest simulation, bytes"),
+    own("RV1", "Verbs, both polling: a call as a multiple of ibv_rc_pingpong"),
+    own("RV2", "Verbs, both sleeping: a call as a multiple of ibv_rc_pingpong"),
+    own("shm-fifo", "Shared memory, flagged: p90 as a multiple of always-FIFO"),
+    own("shm-off", "Shared memory, flagged: p90 is better than without, times"),
+    own("unix-fifo", "Unix sockets, flagged: p90 as a multiple of always-FIFO"),
+    own("unix-off", "Unix sockets, flagged: p90 is better than without, times"),
+    own("tcp-fifo", "TCP, flagged: p90 as a multiple of always-FIFO"),
+    own("tcp-off", "TCP, flagged: p90 is better than without, times"),
+    own("unix-one-fifo", "Unix sockets, one CPU, flagged: p90 as a multiple of always-FIFO"),
+    own("unix-one-off", "Unix sockets, one CPU, flagged: p90 is better than without, times"),
+    own("unix-one-p99", "Unix sockets, one CPU, flagged: p99 as a multiple of always-FIFO"),
+    own("tcp-one-fifo", "TCP, one CPU, flagged: p90 as a multiple of always-FIFO"),
+    own("tcp-one-off", "TCP, one CPU, flagged: p90 is better than without, times"),
+    own("tcp-one-p99", "TCP, one CPU, flagged: p99 as a multiple of always-FIFO"),
+    own("unix-rare", "Unix sockets, one CPU: share of late pings of 10,000 with Expedite"),
+];
+
+const fn own(id: &'static str, text: &'static str) -> Statement {
+    Statement { id, text, published: Published::Nothing }
+}
