@@ -208,10 +208,15 @@ fn changes(old: &[Value], new: &[Value], axes: &[&str], varies: Varies) -> Vec<C
     changes
 }
 
-/// Returns whether a column describes the quality of the measurement, or depends on a few slow moments.
+/// Returns whether a column describes the quality of the measurement, or depends on single moments of the machine.
 fn is_control(column: &str) -> bool {
-    const TAILS: [&str; 5] = ["min_ns", "p99_ns", "p999_ns", "mean_ns", "count"];
-    column == "aa" || column.ends_with("_aa") || column.starts_with("floor") || TAILS.contains(&column)
+    const MOMENTS: [&str; 3] = ["min_ns", "mean_ns", "count"];
+    column == "aa" || column.ends_with("_aa") || column.starts_with("floor") || MOMENTS.contains(&column)
+}
+
+/// Returns whether a column is a tail, about which the A/A of the medians says nothing.
+fn is_tail(column: &str) -> bool {
+    ["p99_", "p999_"].iter().any(|part| column.contains(part))
 }
 
 /// Returns the change of a value by noise alone, as a share; `usual` is the median A/A of all rows, for medians and for rates.
@@ -223,13 +228,17 @@ fn noise(
 ) -> Option<f64> {
     // A rate has a separate A/A in rows that have both.
     let is_rate = column.contains("per_s") || column.starts_with("rate");
-    let halves = old.iter().chain(new).flat_map(|row| match from_one(row, "rate_aa").filter(|_| is_rate) {
+    let with_aa = old.iter().chain(new).filter(|_| !is_tail(column));
+    let halves = with_aa.flat_map(|row| match from_one(row, "rate_aa").filter(|_| is_rate) {
         Some(noise) => vec![noise, usual[1]],
         None => from_one(row, "aa").map_or_else(Vec::new, |noise| vec![noise, usual[0]]),
     });
     let runs = ranges.iter().filter(|range| range.runs >= ENOUGH).map(Range::width);
     let floor = |rows| Range::of(&numbers(rows, "floor_ns"));
-    let floor = floor(old).zip(floor(new)).map(|(old, new)| (new.middle / old.middle - 1.0).abs());
+    let floor = floor(old)
+        .zip(floor(new))
+        .filter(|_| !is_tail(column))
+        .map(|(old, new)| (new.middle / old.middle - 1.0).abs());
     let known = halves.filter(|noise| noise.is_finite()).chain(runs).max_by(f64::total_cmp)?;
     let step =
         if column.ends_with("p50_ns") { CLOCK_STEP_NS / ranges[0].least.min(ranges[1].least) } else { 0.0 };
@@ -360,6 +369,23 @@ mod tests {
         assert_eq!(verdicts(&old, &slower(120, 1.0, 50)), [Worse, Noise]);
         assert_eq!(verdicts(&old, &slower(130, 0.7, 50)), [Noise, Noise], "halves");
         assert_eq!(verdicts(&old, &slower(120, 1.0, 64)), [Noise, Noise], "a floor");
+    }
+
+    #[test]
+    fn tails_are_judged_by_how_runs_differ_and_not_by_the_halves_of_medians() {
+        let with_tail = |p99: u64| {
+            let mut run = result(100, 1_000, 0.5, 50);
+            run["rows"][0]["p99_ns"] = json!(p99);
+            run
+        };
+        let verdict = |new: [u64; 3]| {
+            let old = [1_000, 1_100, 1_200].map(with_tail);
+            let changes =
+                changes(&old, &new.map(with_tail), &["provider", "wait", "size"], Varies::FromRunToRun);
+            changes.iter().find(|change| change.column == "p99_ns").map(Change::verdict)
+        };
+        assert_eq!(verdict([1_100, 1_150, 1_300]), Some(Verdict::Noise));
+        assert_eq!(verdict([2_000, 2_100, 2_200]), Some(Verdict::Worse));
     }
 
     #[test]

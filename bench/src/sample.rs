@@ -23,7 +23,8 @@ pub(crate) struct Sample {
     pub(crate) count: u64,
     /// Shortest duration.
     pub(crate) min_ns: u64,
-    /// Median, with one clock reading inside and quantised to the clock's grain.
+    /// Median of the rounds' medians, with one clock reading inside and quantised to the clock's grain. A round is bounded in time, so a
+    /// fast round has more timings than a slow one: the median of all timings would be that of the fast rounds.
     pub(crate) p50_ns: u64,
     /// 99th percentile.
     pub(crate) p99_ns: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Sample {
     pub(crate) p999_ns: u64,
     /// Total batch time divided by the number of batch operations: without the clock, with every interruption.
     pub(crate) mean_ns: f64,
-    /// Median over batches of the mean of one batch: without the clock and without rare interruptions.
+    /// Median over batches of the mean of one batch, and of the rounds as for `p50_ns`: without the clock and without rare interruptions.
     pub(crate) batch_ns: f64,
     /// A/A of the rounds' medians ([`a_to_a`]); `None` with less than two rounds.
     pub(crate) aa: Option<f64>,
@@ -46,6 +47,8 @@ pub(crate) struct Recorder {
     batch_time: Duration,
     /// Median of each round's single timings in nanoseconds.
     rounds: Vec<f64>,
+    /// Median of each round's batches in nanoseconds.
+    batch_rounds: Vec<f64>,
 }
 
 impl Default for Recorder {
@@ -66,6 +69,7 @@ impl Recorder {
             batch_ops: 0,
             batch_time: Duration::ZERO,
             rounds: Vec::new(),
+            batch_rounds: Vec::new(),
         }
     }
 
@@ -111,13 +115,10 @@ impl Recorder {
 
     /// Counts the timings that `record` adds as one round, if there are any.
     pub(crate) fn as_round<R>(&mut self, record: impl FnOnce(&mut Self) -> R) -> R {
-        let before = self.singles.clone();
+        let before = (self.singles.clone(), self.batches.clone());
         let result = record(self);
-        let mut this_round = self.singles.clone();
-        this_round.subtract(&before).expect("timings are only added");
-        if !this_round.is_empty() {
-            self.rounds.push(approximate(this_round.value_at_quantile(0.5)));
-        }
+        self.rounds.extend(median_since(&before.0, &self.singles));
+        self.batch_rounds.extend(median_since(&before.1, &self.batches).map(|picoseconds| picoseconds / 1e3));
         result
     }
 
@@ -180,12 +181,15 @@ impl Recorder {
         if self.singles.is_empty() {
             return Sample::default();
         }
-        let batch_ns = approximate(self.batches.value_at_quantile(0.5)) / 1e3;
+        let of_all = |all: &Histogram<u64>| approximate(all.value_at_quantile(0.5));
+        let of_rounds = |rounds: &[f64]| (!rounds.is_empty()).then(|| median(rounds.to_vec()));
+        let p50_ns = of_rounds(&self.rounds).unwrap_or_else(|| of_all(&self.singles));
+        let batch_ns = of_rounds(&self.batch_rounds).unwrap_or_else(|| of_all(&self.batches) / 1e3);
         let mean_ns = self.batch_time.as_secs_f64() * 1e9 / approximate(self.batch_ops.max(1));
         Sample {
             count: self.singles.len(),
             min_ns: self.singles.min(),
-            p50_ns: self.singles.value_at_quantile(0.5),
+            p50_ns: whole(p50_ns),
             p99_ns: self.singles.value_at_quantile(0.99),
             p999_ns: self.singles.value_at_quantile(0.999),
             mean_ns,
@@ -227,6 +231,23 @@ pub(crate) fn a_to_a(rounds: &[f64]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "statistics need 3 digits, this keeps 15")]
 pub(crate) fn approximate(count: u64) -> f64 {
     count as f64
+}
+
+/// Returns the median of the values that a histogram has in addition to an earlier copy of it; `None` if there are none.
+fn median_since(before: &Histogram<u64>, now: &Histogram<u64>) -> Option<f64> {
+    let mut since = now.clone();
+    since.subtract(before).expect("timings are only added");
+    (!since.is_empty()).then(|| approximate(since.value_at_quantile(0.5)))
+}
+
+/// Returns the nearest whole number of nanoseconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "medians of u64 are not negative and not larger"
+)]
+fn whole(nanoseconds: f64) -> u64 {
+    nanoseconds.round() as u64
 }
 
 fn saturating_u64(value: u128) -> u64 {
@@ -274,6 +295,23 @@ mod tests {
         let sample = recorder.sample();
         assert!((sample.batch_ns - 123.4).abs() < 0.2, "{sample:?}");
         assert!((sample.mean_ns - 1_123.4).abs() < 0.2, "{sample:?}");
+    }
+
+    #[test]
+    fn a_fast_round_counts_as_one_although_it_has_most_timings() {
+        let mut recorder = Recorder::new();
+        for round in 0..10 {
+            let (ns, count) = if round == 4 { (200, 100_000) } else { (2_000, 100) };
+            recorder.as_round(|recorder| {
+                recorder.record_singles(Duration::from_nanos(ns), count);
+                for _ in 0..count {
+                    recorder.record_batch(10, Duration::from_nanos(10 * ns));
+                }
+            });
+        }
+        let sample = recorder.sample();
+        assert_eq!(sample.p50_ns, 2_000);
+        assert!((sample.batch_ns - 2_000.0).abs() < 10.0, "{sample:?}");
     }
 
     #[test]
