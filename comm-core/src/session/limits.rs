@@ -39,7 +39,7 @@ impl Default for Limits {
             max_payload: [64 << 10, 4 << 20],
             send_memory: [8 << 20, 32 << 20],
             liveness: Nanos::from_secs(3),
-            heartbeat: Nanos::from_millis(1_850),
+            heartbeat: Nanos::from_millis(1_800),
             doorbells: Doorbells::Shared,
         }
     }

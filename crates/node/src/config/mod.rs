@@ -462,6 +462,53 @@ mod tests {
         device = "eth1"
     "#;
 
+    /// The block of `docs/operations.md` that has every key.
+    fn documented() -> &'static str {
+        let document = include_str!("../../../../docs/operations.md");
+        let (_, rest) = document.split_once("## Configuration").expect("the section exists");
+        let (_, rest) = rest.split_once("```toml\n").expect("the section has a block");
+        rest.split_once("```").expect("the block ends").0
+    }
+
+    #[test]
+    fn the_documented_configuration_has_the_defaults_that_it_promises() {
+        let documented = Config::parse(documented()).expect("the document has a valid configuration");
+        let default = Config::parse("node = 1").expect("one key is enough");
+        assert_eq!(documented.limits.limits(), default.limits.limits());
+        assert_eq!(documented.limits.receive_budget, Some(RECEIVE_BUDGET));
+        let of = |config: &Config| {
+            (
+                config.wait,
+                config.engine,
+                config.boost,
+                config.workers,
+                config.max_peers,
+                config.tcp.busy_poll_us,
+            )
+        };
+        assert_eq!(of(&documented), of(&default));
+        let serving = |config: &Config| format!("{:?}", config.placement.request());
+        assert_eq!(serving(&documented), serving(&default));
+    }
+
+    #[test]
+    fn every_key_that_the_document_shows_as_a_comment_is_known() {
+        let lines = documented().lines().map(|line| match line.strip_prefix("# ") {
+            Some(key) if key.contains(" = ") => key,
+            _ => line,
+        });
+        // The commented keys refine two that are off by default.
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let text = text.replace("busy_poll_us = 0", "busy_poll_us = 50").replace("\"off\"", "\"auto\"");
+        assert!(text.contains("\nspin_down_us = ") && text.contains("\nplaintext = "), "{text}");
+        let config = Config::parse(&text).expect("every key is known");
+        assert!(
+            config.spin_down_us.is_some()
+                && config.tcp.socket_buffer.is_some()
+                && config.placement.device.is_some()
+        );
+    }
+
     #[test]
     fn a_full_configuration_is_read() {
         let config = Config::parse(GOOD).expect("the configuration is valid");
