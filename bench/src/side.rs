@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::child;
-use crate::experiments::adaptive;
+use crate::experiments::{adaptive, comm_fig2};
 use crate::overlap::{burn, ping};
 use crate::placement::{Cpu, pin};
 use crate::rendezvous::{receiver, stream};
@@ -27,10 +27,11 @@ pub(crate) struct Side {
 }
 
 /// Every other side.
-const ALL: [&Side; 12] = [
+const ALL: [&Side; 13] = [
     &echo::SIDE,
     &adaptive::SIDE,
     &mix::SIDE,
+    &comm_fig2::SIDE,
     &traffic::SIDE,
     &receiver::SIDE,
     &burn::SIDE,

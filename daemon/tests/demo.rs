@@ -137,6 +137,15 @@ fn check_types(report: &Value) {
     for fraction in ["messages_under_100B", "bytes_over_1KiB"] {
         assert!((0.0..=1.0).contains(&report["sizes"][fraction].as_f64().unwrap()));
     }
+    let lengths = report["lengths"].as_array().unwrap();
+    assert_eq!(
+        report["messages"],
+        lengths.iter().map(|step| step["messages"].as_u64().unwrap()).sum::<u64>()
+    );
+    for share in ["messages_up_to", "bytes_up_to"] {
+        assert!(lengths.is_sorted_by_key(|step| step[share].as_f64()), "{share}");
+        assert_eq!(lengths.last().unwrap()[share], 1.0, "{share}");
+    }
 }
 
 #[test]
@@ -157,9 +166,15 @@ fn the_table_is_complete_without_json() {
     let output = place.demo(&["--nodes", "2"]).output().unwrap();
     let table = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for part in
-        ["remote_page_response", "signal", "Fig. 2", "futex waits", "posts that waited", "bit for bit"]
-    {
+    for part in [
+        "remote_page_response",
+        "signal",
+        "Fig. 2",
+        "Payloads up to",
+        "futex waits",
+        "posts that waited",
+        "bit for bit",
+    ] {
         assert!(table.contains(part), "no {part:?} in\n{table}");
     }
 }

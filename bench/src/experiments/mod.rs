@@ -4,6 +4,7 @@ pub(crate) mod adaptive;
 mod anatomy;
 mod bandwidth;
 pub(crate) mod comm_fig1;
+pub(crate) mod comm_fig2;
 mod comm_fig3;
 mod comm_fig4;
 mod completion;
@@ -38,6 +39,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &rate::EXPERIMENT,
     &bandwidth::EXPERIMENT,
     &comm_fig1::EXPERIMENT,
+    &comm_fig2::EXPERIMENT,
     &comm_fig3::EXPERIMENT,
     &comm_fig4::EXPERIMENT,
     &completion::EXPERIMENT,

@@ -69,27 +69,66 @@ impl Deck {
 
 #[cfg(test)]
 mod tests {
+    use minidos::account::Lengths;
+    use minidos::demo::Sizes;
+    use minidos::messages::{
+        ExitOrigin, ExitRemote, Flush, FutexRequest, Invalidate, Migrate, MigrateBack, NodeInfo, PageRequest,
+        Release, Signal, Stamp, VmaInfoRequest, VmaOpRequest,
+    };
+    use pronto::Request;
+
+    use super::super::made::{Made, PAGES, address_of};
     use super::*;
+
+    fn length<M: Made>(address: u64) -> u64 {
+        M::made(Stamp::default(), address).encoded_len() as u64
+    }
+
+    fn asked<M: Request<Reply: Made> + Made>(address: u64) -> Vec<u64> {
+        vec![length::<M>(address), length::<M::Reply>(address)]
+    }
+
+    /// Returns the payload lengths of an operation's messages.
+    fn lengths(operation: Operation) -> Vec<u64> {
+        match operation {
+            Operation::Page => asked::<PageRequest>(0),
+            Operation::Short => asked::<PageRequest>(address_of(PAGES / 2)),
+            Operation::Invalidate => asked::<Invalidate>(0),
+            Operation::Flush => asked::<Flush>(0),
+            Operation::Release => asked::<Release>(0),
+            Operation::Futex => asked::<FutexRequest>(0),
+            Operation::VmaInfo => asked::<VmaInfoRequest>(0),
+            Operation::VmaOp => asked::<VmaOpRequest>(0),
+            Operation::Migrate => asked::<Migrate>(0),
+            Operation::MigrateBack => vec![length::<MigrateBack>(0)],
+            Operation::ExitOrigin => vec![length::<ExitOrigin>(0)],
+            Operation::ExitRemote => vec![length::<ExitRemote>(0)],
+            Operation::NodeInfo => vec![length::<NodeInfo>(0)],
+            Operation::Signal => vec![length::<Signal>(0)],
+        }
+    }
 
     #[test]
     fn a_deck_is_a_thousand_messages_and_shuffling_keeps_them() {
-        let messages = |operation: &Operation| {
-            let alone = [
-                Operation::MigrateBack,
-                Operation::ExitOrigin,
-                Operation::ExitRemote,
-                Operation::NodeInfo,
-                Operation::Signal,
-            ];
-            if alone.contains(operation) { 1 } else { 2 }
-        };
         let mut deck = Deck::new();
         let fresh = deck.clone();
         let dealt = deck.shuffled(&mut Random::new(1));
-        assert_eq!(dealt.iter().map(messages).sum::<u32>(), 1000);
+        assert_eq!(dealt.iter().map(|operation| lengths(*operation).len()).sum::<usize>(), 1000);
         assert_ne!(dealt, fresh.0);
         for (operation, times) in PROPORTIONS {
             assert_eq!(dealt.iter().filter(|dealt| **dealt == operation).count(), times);
         }
+    }
+    #[test]
+    fn a_deck_has_the_sizes_of_the_paper() {
+        let messages = Deck::new().0.into_iter().flat_map(lengths);
+        let sizes: Lengths = messages.map(|length| (length, 1)).collect();
+        let paper = Sizes::PUBLISHED;
+        assert!(
+            (sizes.small_messages() - paper.messages_under_100).abs() < 0.01,
+            "{}",
+            sizes.small_messages()
+        );
+        assert!((sizes.large_bytes() - paper.bytes_over_1k).abs() < 0.01, "{}", sizes.large_bytes());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::lengths::Lengths;
 use crate::messages::Kind;
 
 /// Traffic of one message type at one node; sums over nodes have the same form.
@@ -17,10 +18,8 @@ pub struct TypeTraffic {
     pub received: u64,
     /// Payload bytes sent.
     pub bytes: u64,
-    /// Messages sent with a payload under 100 bytes, which the paper counts as small.
-    pub under_100: u64,
-    /// Bytes sent in payloads of more than 1 KiB.
-    pub large_bytes: u64,
+    /// Payload lengths of the messages sent.
+    pub lengths: Lengths,
     /// Latencies: pairs of nanoseconds and count. For a request the round trip that it began, for a reply the round trip that
     /// it ended, for a notification the time until the sender could continue.
     pub latencies: Vec<(u64, u64)>,
@@ -49,8 +48,7 @@ impl Traffic {
             sum.sent += more.sent;
             sum.received += more.received;
             sum.bytes += more.bytes;
-            sum.under_100 += more.under_100;
-            sum.large_bytes += more.large_bytes;
+            sum.lengths.add(&more.lengths);
             sum.latencies.extend_from_slice(&more.latencies);
         }
     }
@@ -92,8 +90,7 @@ impl Ledger {
         self.entry(kind, |entry| {
             entry.traffic.sent += 1;
             entry.traffic.bytes += bytes;
-            entry.traffic.under_100 += u64::from(bytes < SMALL);
-            entry.traffic.large_bytes += if bytes > LARGE { bytes } else { 0 };
+            entry.traffic.lengths.count(bytes);
         });
     }
 
@@ -136,12 +133,6 @@ fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_max(HIGHEST_NS, SIGNIFICANT_DIGITS).expect("the bounds are constants that fit")
 }
 
-/// "Small messages, smaller than a hundred bytes": Kim 2021, section 3.1.
-const SMALL: u64 = 100;
-
-/// The paper calls pages and messages of similar size large; we count payloads above 1 KiB.
-const LARGE: u64 = 1024;
-
 /// One minute; longer latencies are recorded as one minute.
 const HIGHEST_NS: u64 = 60_000_000_000;
 
@@ -153,14 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_fall_into_the_categories_of_the_paper() {
+    fn a_sent_message_counts_once_with_its_length() {
         let ledger = Ledger::default();
-        for bytes in [99, 100, 1_024, 4_130] {
+        for bytes in [99, 4_130, 99] {
             ledger.sent(Kind::RemotePageResponse, bytes);
         }
         let traffic = ledger.traffic().of(Kind::RemotePageResponse);
-        assert_eq!((traffic.sent, traffic.bytes), (4, 5_353));
-        assert_eq!((traffic.under_100, traffic.large_bytes), (1, 4_130));
+        assert_eq!((traffic.sent, traffic.bytes), (3, 4_328));
+        assert_eq!(traffic.lengths, [(99, 2), (4_130, 1)].into_iter().collect());
     }
 
     #[test]

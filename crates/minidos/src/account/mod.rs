@@ -3,10 +3,12 @@
 
 mod cause;
 mod ledger;
+mod lengths;
 mod reconcile;
 mod streams;
 
 pub use cause::{Cause, Causes};
 pub use ledger::{Ledger, Traffic, TypeTraffic};
+pub use lengths::{Lengths, Step};
 pub use reconcile::{Equation, Totals, reconcile};
 pub use streams::{Faults, Incoming, Outgoing};

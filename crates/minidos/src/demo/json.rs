@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::report::Report;
+use crate::account::Step;
 use crate::messages::Kind;
 
 #[derive(Serialize)]
@@ -19,6 +20,7 @@ struct Object<'a> {
     reconciled: bool,
     types: Vec<Type>,
     sizes: Sizes,
+    lengths: Vec<Step>,
 }
 
 #[derive(Serialize)]
@@ -59,6 +61,7 @@ impl Serialize for Report {
             reconciled: self.reconciled(),
             types: Kind::ALL.into_iter().map(of).collect(),
             sizes: Sizes { messages_under_100: sizes.messages_under_100, bytes_over_1k: sizes.bytes_over_1k },
+            lengths: self.lengths().steps(),
         };
         object.serialize(serializer)
     }

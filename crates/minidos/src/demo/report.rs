@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::options::{Options, Transport};
-use crate::account::{Cause, Equation, Faults, Totals, Traffic, reconcile};
+use crate::account::{Cause, Equation, Faults, Lengths, Totals, Traffic, reconcile};
 use crate::control::{Found, NodeReport};
 use crate::data::Points;
 use crate::kmeans::{Outcome, equal};
@@ -142,16 +142,19 @@ impl Report {
         self.lost == 0 && self.faults == Faults::default() && self.result_equal && self.reconciled()
     }
 
+    /// Returns the payload lengths of all messages sent.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        let mut sum = Lengths::default();
+        self.totals.traffic.0.iter().for_each(|kind| sum.add(&kind.lengths));
+        sum
+    }
+
     /// Returns the measured sizes; 0 if there are no messages.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
-        let kinds = &self.totals.traffic.0;
-        let under_100: u64 = kinds.iter().map(|kind| kind.under_100).sum();
-        let large_bytes: u64 = kinds.iter().map(|kind| kind.large_bytes).sum();
-        Sizes {
-            messages_under_100: share(under_100, self.messages()),
-            bytes_over_1k: share(large_bytes, self.bytes()),
-        }
+        let lengths = self.lengths();
+        Sizes { messages_under_100: lengths.small_messages(), bytes_over_1k: lengths.large_bytes() }
     }
 }
 
@@ -167,11 +170,6 @@ fn transport(asked: Transport, mut providers: Vec<String>) -> String {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share needs three digits, this keeps 15")]
-pub(super) fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +182,8 @@ mod tests {
             let mut report = NodeReport { causes: vec![0; Cause::ALL.len()], ..NodeReport::default() };
             report.causes[Cause::Announced as usize] = 1;
             let met = &mut report.traffic.0[Kind::NodeInfo.index()];
-            (met.sent, met.received, met.bytes, met.under_100) = (1, 1, 22, 1);
+            (met.sent, met.received, met.bytes) = (1, 1, 22);
+            met.lengths = [(22, 1)].into_iter().collect();
             report
         };
         let centres = vec![0.5_f64, -0.0];

@@ -23,6 +23,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "\n{}\n", types(self))?;
         write_sizes(f, self)?;
+        write_lengths(f, self)?;
         write_equations(f, self)?;
         write_pressure(f, self)?;
         write_verdict(f, self)
@@ -69,6 +70,24 @@ fn write_sizes(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     writeln!(f, "Sizes, compared with Kim (2021)   here     Fig. 2     difference")?;
     line(f, "messages under 100 B", sizes.messages_under_100, Sizes::PUBLISHED.messages_under_100)?;
     line(f, "bytes in large messages", sizes.bytes_over_1k, Sizes::PUBLISHED.bytes_over_1k)?;
+    writeln!(f)
+}
+
+/// Writes the two cumulative distributions of Fig. 2; nothing if there are no messages.
+fn write_lengths(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let steps = report.lengths().steps();
+    if steps.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "Payloads up to this length, as in Fig. 2\n     bytes   messages      share   bytes in them"
+    )?;
+    for step in steps {
+        let (messages, bytes) = (step.messages_up_to * 100.0, step.bytes_up_to * 100.0);
+        let (length, count) = (grouped(step.length), grouped(step.messages));
+        writeln!(f, "  {length:>8} {count:>10}   {messages:>6.1} %        {bytes:>6.1} %")?;
+    }
     writeln!(f)
 }
 
