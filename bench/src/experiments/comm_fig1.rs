@@ -25,7 +25,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         Axis::new("pages", "Only this page size", &["small", "huge"]),
     ],
     lab: |_| Ok(Some(Lab { cpus: 2, virtual_time: true, verbs: true, module: None, limit: LIMIT })),
-    claims: &["K11", "K12"],
+    claims: &["K11", "K12", "K32"],
     run,
     ..Experiment::DEFAULT
 };

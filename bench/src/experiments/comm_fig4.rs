@@ -124,25 +124,20 @@ fn claims(rows: &[Row], free: usize) -> Vec<Claim> {
         before.is_some_and(|before| row.speed.per_second() > before.speed.per_second())
     };
     let growing = judged.iter().filter(|row| grows(row)).count();
-    let text = if judged.is_empty() {
-        format!(
-            "sends per second grow with threads on every size: cannot be judged here with {free} CPU(s) for all senders"
-        )
-    } else {
-        format!(
-            "sends per second grow with threads on every size; of {} steps up to {free} threads, growing",
-            judged.len()
-        )
-    };
     if rows.is_empty() {
         return Vec::new();
     }
-    let verdict = if judged.is_empty() {
-        Verdict::NotResolvable
+    let (detail, verdict) = if judged.is_empty() {
+        let detail = format!(
+            "needs a CPU for the receiver and one for each of two senders or more; here senders have {free}. With more CPUs, run \
+             `pronto-bench comm-fig4`"
+        );
+        (detail, Verdict::NotResolvable)
     } else {
-        Verdict::graded(growing == judged.len(), growing > 0)
+        let detail = format!("number of steps that grow, of {} up to {free} threads", judged.len());
+        (detail, Verdict::graded(growing == judged.len(), growing > 0))
     };
-    vec![Claim::new("K41", text, growing, verdict)]
+    vec![Claim::new("K41", detail, growing, verdict)]
 }
 
 numbers!(SIZES: usize, SIZE_NAMES = 64, 1024, 4096, 65536);
@@ -167,7 +162,8 @@ mod tests {
             (verdict(1), verdict(2), verdict(3)),
             (vec![Verdict::NotResolvable], vec![Verdict::Holds], vec![Verdict::InPart])
         );
-        assert!(claims(&rows, 1)[0].detail.contains("cannot be judged"));
+        let falling = [row(1, 100), row(2, 100), row(3, 90)];
+        assert_eq!(claims(&falling, 3)[0].verdict, Verdict::DoesNotHold);
         assert!(claims(&[], 4).is_empty());
     }
 }

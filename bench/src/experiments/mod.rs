@@ -25,7 +25,7 @@ mod rate;
 mod sessions;
 mod soak;
 mod straggler;
-mod threshold;
+pub(crate) mod threshold;
 mod wait_sim;
 mod wakeup;
 

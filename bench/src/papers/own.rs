@@ -21,6 +21,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("N2", "Least resident memory within 10 s after 1 MiB each way per session, MiB"),
     own("F1", "Shared memory: growth of caller and server over a million calls, KiB"),
     own("F2", "TCP: growth of caller and server over a million calls, KiB"),
+    own("T1", "Over shared memory, a reference is at least as fast as a copy from this length on, bytes"),
     own("M1", "Messages lost, duplicated, out of order or corrupt"),
     own("V1", "Shared memory: p50 of a call as a multiple of a UCX active-message round trip"),
     own("V2", "Shared memory: one-way messages per second as a multiple of UCX"),

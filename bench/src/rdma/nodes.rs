@@ -20,9 +20,21 @@ pub(crate) struct LabNode {
     pub(crate) gid: String,
 }
 
+/// What carries the nodes' traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// An RDMA card.
+    Hardware,
+    /// soft-RoCE, which the kernel emulates over UDP.
+    Emulated,
+}
+
 /// Two connected nodes; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Two(pub(crate) [LabNode; 2]);
+
+/// Prefix of the devices that the lab creates.
+const EMULATED: &str = "rxe";
 
 /// The lab's command.
 const MAKE: &str = "lab-nodes";
@@ -38,6 +50,11 @@ impl Two {
         let nodes = nodes.and_then(|nodes| <[_; 2]>::try_from(nodes).ok());
         nodes.map(Self).with_context(|| format!("{MAKE} did not name two nodes: {text}"))
     }
+
+    /// Returns the kind of device: emulated if one of the two is.
+    pub(crate) fn device(&self) -> Device {
+        if self.0.iter().any(LabNode::is_emulated) { Device::Emulated } else { Device::Hardware }
+    }
 }
 
 impl Drop for Two {
@@ -48,6 +65,10 @@ impl Drop for Two {
 }
 
 impl LabNode {
+    fn is_emulated(&self) -> bool {
+        self.device.starts_with(EMULATED)
+    }
+
     /// Moves the calling thread into the node's network namespace, and with it the threads and children that it starts later.
     pub(crate) fn enter(&self) -> anyhow::Result<()> {
         let path = Path::new("/run/netns").join(&self.space);
@@ -67,6 +88,12 @@ fn parse(line: &str) -> Option<LabNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_card_is_not_emulated() {
+        let is_emulated = |line| parse(line).unwrap().is_emulated();
+        assert!(is_emulated("n1 rxe1 10.77.0.2 1") && !is_emulated("a mlx5_0 10.0.0.1 3"));
+    }
 
     #[test]
     fn a_node_is_four_words() {

@@ -98,6 +98,39 @@ impl Blobs {
     }
 }
 
+impl Blobs {
+    /// Repeats one payload at a time for about `budget`, each by reference to a region that the peer does not know yet. The time of a
+    /// payload ends when its region is removed; allocating and filling the region is not timed.
+    pub(crate) fn measure_fresh(
+        &self,
+        peer: &Peer,
+        budget: Duration,
+        into: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        let mut encoded = vec![0; self.bytes];
+        self.region.read(0, &mut encoded).context("the payload")?;
+        let started = clock::now();
+        into.as_round(|recorder| {
+            while started.elapsed() < budget {
+                let region = pronto::region(self.bytes).context("a region")?;
+                region.write(0, &encoded).context("a part of the region")?;
+                let before = clock::now();
+                let pending = peer.start_from::<Read>(&region, 0..self.bytes as u64);
+                let total = pending.and_then(Pending::wait).context("a large payload")?;
+                drop(region);
+                recorder.record_single(before.elapsed());
+                anyhow::ensure!(total.sum == self.sum, "a payload was changed on its way");
+            }
+            Ok(())
+        })
+    }
+
+    /// Repeats a copy of the payload into memory of the library for about `budget`.
+    pub(crate) fn measure_copy(&self, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+        into.round(budget, || self.region.write(0, black_box(&self.own)).context("a copy"))
+    }
+}
+
 fn pipeline<M: Request<Reply = Total>>(
     open: Open,
     time: Duration,
@@ -160,6 +193,11 @@ mod tests {
                     assert!(sent > 0, "{mode:?}, {bytes} B");
                 }
             }
+            let blobs = Blobs::new(5_000, Open(1)).unwrap();
+            let mut fresh = Recorder::new();
+            blobs.measure_fresh(&peer, Duration::from_millis(2), &mut fresh).unwrap();
+            blobs.measure_copy(Duration::from_millis(2), &mut fresh).unwrap();
+            assert!(fresh.sample().count > 1);
             let mut wrong = Blobs::new(5_000, Open(1)).unwrap();
             wrong.sum += 1;
             assert!(wrong.send(&peer, Mode::Reference, Open(1), Duration::from_millis(1)).is_err());

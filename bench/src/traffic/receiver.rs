@@ -185,7 +185,12 @@ impl Receiver {
 
     /// Starts the sending node of one of several senders.
     pub(crate) fn meet_as(&self, sender: u16, wait: Wait) -> anyhow::Result<(Node, Peer)> {
-        let limits = Limits { doorbells: self.doorbells, ..Limits::default() };
+        self.meet_with(sender, wait, Limits::default())
+    }
+
+    /// Starts the sending node of one of several senders, with these limits but the receiver's doorbells.
+    pub(crate) fn meet_with(&self, sender: u16, wait: Wait, limits: Limits) -> anyhow::Result<(Node, Peer)> {
+        let limits = Limits { doorbells: self.doorbells, ..limits };
         let node = Node::builder(SENDER + sender).limits(limits).wait(WaitPolicy::Block);
         let node = node.plaintext_i_understand().rdma(self.rdma).peer(RECEIVER, &self.address);
         let node = node.start().context("starting the sending node")?;

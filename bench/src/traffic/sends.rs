@@ -86,13 +86,14 @@ impl Dedicated {
         Ok(Self { idle, flags, channel, over: AtomicBool::new(false) })
     }
 
-    /// Sends payloads of `bytes` as sender number `sender` for about `time`. The dedicated thread completes each send.
+    /// Sends payloads of `bytes` as sender number `sender` for about `time`. The dedicated thread completes each send. `events` gets the
+    /// durations of raising the events, which are a part of the sends.
     pub(crate) fn send(
         &self,
         peer: &Peer,
         (sender, bytes): (usize, usize),
         time: Duration,
-        into: &mut Recorder,
+        [into, events]: [&mut Recorder; 2],
     ) -> anyhow::Result<()> {
         let flag = &self.flags[sender];
         flag.thread.get_or_init(thread::current);
@@ -102,7 +103,11 @@ impl Dedicated {
             // SYNC: publishes that the slot is posted; pairs with the load in `complete`.
             flag.send.store(word_of(slot), Ordering::Release);
             // Replaces the hardware, which raises an event in the channel of a completion queue.
-            self.raise();
+            if self.idle == Idle::Sleeps {
+                let before = clock::now();
+                self.raise();
+                events.record_single(before.elapsed());
+            }
             // SYNC: the completer has taken the end before it cleared the word; pairs with the store in `complete`.
             while flag.send.load(Ordering::Acquire) != 0 {
                 match self.idle {
@@ -149,10 +154,8 @@ impl Dedicated {
     }
 
     fn raise(&self) {
-        if self.idle == Idle::Sleeps {
-            // Fails only if the counter overflows.
-            let _raised = self.channel.write(1);
-        }
+        // Fails only if the counter overflows.
+        let _raised = self.channel.write(1);
     }
 
     fn wake(&self, thread: Option<&Thread>) {
@@ -219,18 +222,19 @@ mod tests {
             let (_nodes, peer) = connected(provider, "-sends").unwrap();
             for (bytes, idle) in [(64, Idle::Spins), (5_000, Idle::Sleeps)] {
                 let time = Duration::from_millis(2);
-                let mut recorder = Recorder::new();
+                let [mut recorder, mut events] = [(); 2].map(|()| Recorder::new());
                 polled(&peer, bytes, time, &mut recorder).unwrap();
                 let polled = recorder.sample().count;
                 let dedicated = Dedicated::new(1, idle).unwrap();
                 thread::scope(|scope| {
                     let completer = scope.spawn(|| dedicated.complete(&peer));
-                    let sent = dedicated.send(&peer, (0, bytes), time, &mut recorder);
+                    let sent = dedicated.send(&peer, (0, bytes), time, [&mut recorder, &mut events]);
                     dedicated.end();
                     sent.unwrap();
                     completer.join().unwrap().unwrap();
                 });
                 assert!(polled > 0 && recorder.sample().count > polled);
+                assert_eq!(events.sample().count > 0, idle == Idle::Sleeps);
             }
         }
     }

@@ -25,7 +25,7 @@ pub enum Placement {
     #[default]
     HotFirst,
     /// The next chunk in circular order, if it is empty. A straggler stops the ring, as in the comm-layer paper, section 3.2.
-    /// Kept to measure the difference.
+    /// For comparison: `Limits::placement` of a session selects it.
     Circular,
 }
 

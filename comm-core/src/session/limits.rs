@@ -3,6 +3,7 @@
 use pronto_wire::{Class, Windows};
 
 use super::doorbells::Doorbells;
+use crate::buf::Placement;
 use crate::time::Nanos;
 
 /// Maximum number of open calls of a peer, which limits the windows in its greeting.
@@ -26,6 +27,8 @@ pub struct Limits {
     pub heartbeat: Nanos,
     /// Choice whether messages share doorbells.
     pub doorbells: Doorbells,
+    /// Choice of a chunk of send memory for the next buffer.
+    pub placement: Placement,
 }
 
 /// Maximum number of control messages in flight on one connection: a credit return, a heartbeat, a goodbye, and five cancels.
@@ -41,6 +44,7 @@ impl Default for Limits {
             liveness: Nanos::from_secs(3),
             heartbeat: Nanos::from_millis(1_800),
             doorbells: Doorbells::Shared,
+            placement: Placement::HotFirst,
         }
     }
 }

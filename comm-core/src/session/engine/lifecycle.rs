@@ -46,6 +46,7 @@ impl<Q: QueuePair> Engine<Q> {
             let connection = &mut link.connections[class.index()];
             let pinned = connection.qp.capabilities().pins_memory;
             let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
+            let config = RingConfig { placement: self.limits.placement, ..config };
             let Ok(ring) = SendRing::new(connection.qp.send_memory(), config) else {
                 // Another ring has already claimed the memory of this queue pair, so no message can be composed in it. The queue pair is
                 // closed, and the link is lost.

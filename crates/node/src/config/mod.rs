@@ -399,6 +399,7 @@ impl LimitsConfig {
                 Some(false) => Doorbells::PerMessage,
                 Some(true) | None => Doorbells::Shared,
             },
+            placement: default.placement,
         }
         .with_liveness(self.liveness_ms.map(Nanos::from_millis), self.heartbeat_ms.map(Nanos::from_millis))
     }
