@@ -90,6 +90,7 @@ fn the_json_has_the_documented_keys_and_valid_values() {
             "reconciled",
             "types",
             "sizes",
+            "lengths",
         ];
         promised.sort_unstable();
         assert_eq!(keys, promised);

@@ -206,6 +206,7 @@ mod tests {
         let with = |size, fresh, copy| {
             let mut row = row(size, 500, 500);
             row.fresh.record_single(Duration::from_nanos(fresh));
+            row.copy.record_single(Duration::from_nanos(copy));
             row.copy.record_batch(1, Duration::from_nanos(copy));
             row
         };

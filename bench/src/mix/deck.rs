@@ -69,42 +69,47 @@ impl Deck {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use minidos::account::Lengths;
     use minidos::demo::Sizes;
     use minidos::messages::{
-        ExitOrigin, ExitRemote, Flush, FutexRequest, Invalidate, Migrate, MigrateBack, NodeInfo, PageRequest,
-        Release, Signal, Stamp, VmaInfoRequest, VmaOpRequest,
+        ExitOrigin, ExitRemote, Flush, FutexRequest, Invalidate, Kind, Migrate, MigrateBack, NodeInfo,
+        PageRequest, Release, Signal, Stamp, VmaInfoRequest, VmaOpRequest,
     };
     use pronto::Request;
 
     use super::super::made::{Made, PAGES, address_of};
     use super::*;
 
-    fn length<M: Made>(address: u64) -> u64 {
-        M::made(Stamp::default(), address).encoded_len() as u64
+    /// Type and payload length of a message.
+    type Message = (Kind, u64);
+
+    fn one<M: Made>(address: u64) -> Message {
+        (M::kind_about(address), M::made(Stamp::default(), address).encoded_len() as u64)
     }
 
-    fn asked<M: Request<Reply: Made> + Made>(address: u64) -> Vec<u64> {
-        vec![length::<M>(address), length::<M::Reply>(address)]
+    fn two<M: Request<Reply: Made> + Made>(address: u64) -> Vec<Message> {
+        vec![one::<M>(address), one::<M::Reply>(address)]
     }
 
-    /// Returns the payload lengths of an operation's messages.
-    fn lengths(operation: Operation) -> Vec<u64> {
+    /// Returns the messages of an operation.
+    fn messages(operation: Operation) -> Vec<Message> {
         match operation {
-            Operation::Page => asked::<PageRequest>(0),
-            Operation::Short => asked::<PageRequest>(address_of(PAGES / 2)),
-            Operation::Invalidate => asked::<Invalidate>(0),
-            Operation::Flush => asked::<Flush>(0),
-            Operation::Release => asked::<Release>(0),
-            Operation::Futex => asked::<FutexRequest>(0),
-            Operation::VmaInfo => asked::<VmaInfoRequest>(0),
-            Operation::VmaOp => asked::<VmaOpRequest>(0),
-            Operation::Migrate => asked::<Migrate>(0),
-            Operation::MigrateBack => vec![length::<MigrateBack>(0)],
-            Operation::ExitOrigin => vec![length::<ExitOrigin>(0)],
-            Operation::ExitRemote => vec![length::<ExitRemote>(0)],
-            Operation::NodeInfo => vec![length::<NodeInfo>(0)],
-            Operation::Signal => vec![length::<Signal>(0)],
+            Operation::Page => two::<PageRequest>(0),
+            Operation::Short => two::<PageRequest>(address_of(PAGES / 2)),
+            Operation::Invalidate => two::<Invalidate>(0),
+            Operation::Flush => two::<Flush>(0),
+            Operation::Release => two::<Release>(0),
+            Operation::Futex => two::<FutexRequest>(0),
+            Operation::VmaInfo => two::<VmaInfoRequest>(0),
+            Operation::VmaOp => two::<VmaOpRequest>(0),
+            Operation::Migrate => two::<Migrate>(0),
+            Operation::MigrateBack => vec![one::<MigrateBack>(0)],
+            Operation::ExitOrigin => vec![one::<ExitOrigin>(0)],
+            Operation::ExitRemote => vec![one::<ExitRemote>(0)],
+            Operation::NodeInfo => vec![one::<NodeInfo>(0)],
+            Operation::Signal => vec![one::<Signal>(0)],
         }
     }
 
@@ -113,7 +118,7 @@ mod tests {
         let mut deck = Deck::new();
         let fresh = deck.clone();
         let dealt = deck.shuffled(&mut Random::new(1));
-        assert_eq!(dealt.iter().map(|operation| lengths(*operation).len()).sum::<usize>(), 1000);
+        assert_eq!(dealt.iter().map(|operation| messages(*operation).len()).sum::<usize>(), 1000);
         assert_ne!(dealt, fresh.0);
         for (operation, times) in PROPORTIONS {
             assert_eq!(dealt.iter().filter(|dealt| **dealt == operation).count(), times);
@@ -121,8 +126,8 @@ mod tests {
     }
     #[test]
     fn a_deck_has_the_sizes_of_the_paper() {
-        let messages = Deck::new().0.into_iter().flat_map(lengths);
-        let sizes: Lengths = messages.map(|length| (length, 1)).collect();
+        let dealt = Deck::new().0.into_iter().flat_map(messages);
+        let sizes: Lengths = dealt.map(|(_, length)| (length, 1)).collect();
         let paper = Sizes::PUBLISHED;
         assert!(
             (sizes.small_messages() - paper.messages_under_100).abs() < 0.01,
@@ -130,5 +135,12 @@ mod tests {
             sizes.small_messages()
         );
         assert!((sizes.large_bytes() - paper.bytes_over_1k).abs() < 0.01, "{}", sizes.large_bytes());
+    }
+
+    #[test]
+    fn a_deck_has_every_message_type() {
+        let dealt: BTreeSet<Kind> =
+            Deck::new().0.into_iter().flat_map(messages).map(|(kind, _)| kind).collect();
+        assert_eq!(dealt, BTreeSet::from(Kind::ALL));
     }
 }
