@@ -18,6 +18,7 @@ mod experiment;
 mod experiments;
 mod floor;
 mod host;
+mod interval;
 mod lab;
 mod mix;
 mod overlap;

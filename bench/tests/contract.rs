@@ -345,7 +345,7 @@ fn a_send_into_a_posted_buffer_is_measured_during_a_computation() {
 }
 
 #[test]
-fn a_ping_pong_is_measured_during_a_computation_and_notes_untestable_claims() {
+fn a_ping_pong_is_measured_during_a_computation_and_judges_untestable_claims() {
     // One message each: this build copies slowly.
     let args = ["--provider", "shm", "--wait", "block", "--nice", "-20,0", "--dping", "1x1m"];
     let object = json(&[&["overlap-tables", "--json", "--quick"], &args[..]].concat());
@@ -360,13 +360,13 @@ fn a_ping_pong_is_measured_during_a_computation_and_notes_untestable_claims() {
     for row in rows {
         let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column} of {row}"));
         assert!(number("runs") >= 5.0 && number("dping_alone_s") > 0.0 && number("burn_s") > 0.0, "{row}");
-        let expected = if number("aa") > 0.005 { &["not resolvable"][..] } else { &["kept", "lost"] };
-        assert!(row["next_door"].as_str().is_some_and(|verdict| expected.contains(&verdict)), "{row}");
+        assert!(row["next_door"].is_null(), "one message is too short to judge: {row}");
         assert!(row["paper_burn_s"].is_f64(), "{row}");
     }
     assert!(object["params"]["burn_scale"].is_f64() && object["params"]["message_scale"].is_u64());
-    let notes = object["params"]["notes"].to_string();
-    assert!(notes.contains("not transferable") && notes.contains("Q4"), "{notes}");
+    let claims = object["claims"].as_array().unwrap();
+    let verdict = |id: &str| &claims.iter().find(|claim| claim["id"] == id).expect("it is judged")["verdict"];
+    assert_eq!(verdict("Q4"), "not transferable");
     let help = String::from_utf8(run(&["overlap-tables", "--help"]).stdout).expect("help is text");
     assert!(help.contains("Examples:") && help.contains("--nice -20,19"), "{help}");
 }

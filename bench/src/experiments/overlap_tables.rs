@@ -2,13 +2,14 @@
 
 use core::time::Duration;
 
+use crate::clock;
 use crate::echo::{Provider, Wait};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
-use crate::overlap::Run as Measured;
 use crate::overlap::burn::{Burner, steps_for};
-use crate::overlap::claims::{NOT_TRANSFERABLE, claims};
+use crate::overlap::claims::{IDS, claims};
 use crate::overlap::ping::{Buffers, Job, Pair};
 use crate::overlap::row::{BURN_S, CASES, Case, MANY, Row};
+use crate::overlap::{Run as Measured, Unit};
 use crate::params::{Axis, Choice as _, Params};
 use crate::placement::{CpuPair, alone};
 use crate::report::{Fields, Report, decimals};
@@ -43,9 +44,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     ],
     cpus: Cpus::Two,
     rounds: [Rounds::new(5, 0); 2],
-    claims: &[
-        "Q5", "Q6a", "Q6b", "Q14", "Q15", "Q7a", "Q7b", "Q8", "Q9a", "Q9b", "Q10", "Q11", "Q13a", "Q13b",
-    ],
+    claims: &IDS,
     run,
     ..Experiment::DEFAULT
 };
@@ -66,27 +65,47 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             }
             let mut pair = Pair::start(provider, wait, run.cpus)?;
             let warm = Job { messages: 2, bytes: MANY.bytes, buffers: Buffers::Prefaulted };
-            for (_, both) in &mut burners.0 {
+            for (_, both) in &mut burners.all {
                 Measured::once(both, steps / WARM_UP, &mut pair, warm)?;
             }
             let label = |row: &&mut Row| format!("{} {} {}", provider.name(), wait.name(), row.case.name);
             run.in_turns(&mut of_pair, label, |row, _| {
                 let job = Job { messages: row.messages, bytes: row.case.bytes, buffers: row.buffers };
-                row.runs.push(Measured::once(burners.at(row.nice)?, steps, &mut pair, job)?);
-                Ok(())
+                row.add(Measured::once(burners.at(row.nice)?, steps, &mut pair, job)?)
             })?;
+            for row in of_pair.into_iter().filter(|row| row.is_judged()) {
+                settle(row, burners.at(row.nice)?, &mut pair, steps, scale)?;
+            }
         }
     }
     report.params = described(run, scale, steps);
-    report.claims = claims(&rows);
+    report.claims = claims(&rows, &burners.refused);
     report.rows = rows.iter().map(Row::fields).collect();
-    report.note(NOT_TRANSFERABLE);
     report.note(
         "next_door: kept, if the computation did at least 0.99 of its work in each second of its CPU time, and if all but 1 % \
-         of its delay is CPU time of the ping-pong; not resolvable, if the computation alone differs by more \
-         than 0.5 % between even and odd runs (aa). Messages go by reference into posted buffers.",
+         of its delay is CPU time of the ping-pong. Such rows repeat short units until the 99 % intervals of both values \
+         (work_error, unexplained_error) are clear of these bars, or the time is up: not resolvable. Messages go by reference \
+         into posted buffers.",
     );
     Ok(report)
+}
+
+/// Repeats units of a row until its verdict is settled, or the time is up.
+fn settle(
+    row: &mut Row,
+    burners: &mut [Burner; 2],
+    pair: &mut Pair,
+    steps: u64,
+    scale: Scale,
+) -> anyhow::Result<()> {
+    let messages = (row.messages / PARTS).max(1);
+    let job = Job { messages, bytes: row.case.bytes, buffers: row.buffers };
+    let begun = clock::now();
+    while !row.is_settled() && begun.elapsed() < scale.settling {
+        let unit = Unit::once(burners, steps / PARTS, pair, job, row.units.len())?;
+        row.units.push(unit);
+    }
+    Ok(())
 }
 
 /// Scale of the run relative to the report's.
@@ -96,14 +115,28 @@ struct Scale {
     messages: u64,
     /// Duration of the computation alone.
     burn: Duration,
+    /// Longest time in which a row repeats short units.
+    settling: Duration,
     /// Whether only the report's own rows are measured, and some over TCP.
     only_the_reports: bool,
 }
 
 /// Takes a quarter of an hour.
-const FULL: Scale = Scale { messages: 20, burn: Duration::from_millis(500), only_the_reports: false };
-/// Takes 45 s.
-const QUICK: Scale = Scale { messages: 50, burn: Duration::from_millis(100), only_the_reports: true };
+const FULL: Scale = Scale {
+    messages: 20,
+    burn: Duration::from_millis(500),
+    settling: Duration::from_secs(30),
+    only_the_reports: false,
+};
+/// Takes 50 s.
+const QUICK: Scale = Scale {
+    messages: 50,
+    burn: Duration::from_millis(100),
+    settling: Duration::from_secs(2),
+    only_the_reports: true,
+};
+/// Number of units in a run.
+const PARTS: u64 = 5;
 /// Divisor of the length of the computation in a warm-up.
 const WARM_UP: u64 = 10;
 
@@ -135,13 +168,13 @@ fn chosen(params: &Params, scale: Scale, burners: &Burners) -> Vec<Row> {
     let mut rows = Vec::new();
     for provider in Provider::kept(params) {
         for wait in Wait::kept(params) {
-            for (nice, _) in &burners.0 {
+            for (nice, _) in &burners.all {
                 for case in &cases {
                     for buffers in memories.iter().copied() {
                         if scale.has(provider, wait, *nice, case, buffers) {
                             let messages = scale.messages(case);
-                            let (case, nice, runs) = (*case, *nice, Vec::new());
-                            rows.push(Row { provider, wait, nice, case, messages, buffers, runs });
+                            let (case, nice, runs, units) = (*case, *nice, Vec::new(), Vec::new());
+                            rows.push(Row { provider, wait, nice, case, messages, buffers, runs, units });
                         }
                     }
                 }
@@ -153,24 +186,29 @@ fn chosen(params: &Params, scale: Scale, burners: &Burners) -> Vec<Row> {
 
 /// A computation on each CPU, for each nice value.
 #[derive(Debug)]
-struct Burners(Vec<(i32, [Burner; 2])>);
+struct Burners {
+    all: Vec<(i32, [Burner; 2])>,
+    /// Nice values for which this process lacks the privilege.
+    refused: Vec<i32>,
+}
 
 impl Burners {
     fn start(cpus: CpuPair, params: &Params, report: &mut Report) -> anyhow::Result<Self> {
-        let mut all = Vec::new();
+        let (mut all, mut refused) = (Vec::new(), Vec::new());
         for nice in params.kept("nice", NICE, i32::to_string) {
             match (Burner::start(cpus.caller, nice)?, Burner::start(cpus.server, nice)?) {
                 (Ok(one), Ok(other)) => all.push((nice, [one, other])),
                 (Err(why), _) | (_, Err(why)) => {
                     report.note(format!("skipped: nice {nice}: needs privileges ({why})"));
+                    refused.push(nice);
                 }
             }
         }
-        Ok(Self(all))
+        Ok(Self { all, refused })
     }
 
     fn at(&mut self, nice: i32) -> anyhow::Result<&mut [Burner; 2]> {
-        let found = self.0.iter_mut().find(|(of, _)| *of == nice);
+        let found = self.all.iter_mut().find(|(of, _)| *of == nice);
         found.map(|(_, both)| both).ok_or_else(|| anyhow::anyhow!("no computation runs at nice {nice}"))
     }
 }

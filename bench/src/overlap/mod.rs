@@ -47,22 +47,64 @@ impl Run {
         pair: &mut ping::Pair,
         job: ping::Job,
     ) -> anyhow::Result<Self> {
-        let at = soon();
-        burners.iter_mut().try_for_each(|burner| burner.begin(steps, at, None))?;
-        let burn_alone = ended(burners)?;
+        let burn_alone = alone(burners, steps)?;
         pair.begin(job, soon())?;
         let [ping_alone, _] = pair.end()?;
-        let at = soon();
-        for (burner, pinger) in burners.iter_mut().zip(pair.processes()) {
-            burner.begin(steps, at, Some(pinger))?;
-        }
-        pair.begin(job, at)?;
-        let burn = ended(burners)?;
-        let [ping, pong] = pair.end()?;
+        let (burn, [ping, pong]) = together(burners, steps, pair, job)?;
         let late = [burn[0], burn[1], ping, pong].map(|ran| ran.late_ns);
         let skew_ns = late.iter().max().zip(late.iter().min()).map_or(0, |(last, first)| last - first);
         Ok(Self { burn_alone, ping_alone, burn, ping, skew_ns })
     }
+}
+
+/// A short computation on each CPU, without messages and with them, in quick succession.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    /// Without messages.
+    pub(crate) alone: [Ran; 2],
+    /// With messages.
+    pub(crate) together: [Ran; 2],
+}
+
+impl Unit {
+    /// Runs both. Odd units begin with the messages, so that a drift of the machine favours neither.
+    pub(crate) fn once(
+        burners: &mut [burn::Burner; 2],
+        steps: u64,
+        pair: &mut ping::Pair,
+        job: ping::Job,
+        number: usize,
+    ) -> anyhow::Result<Self> {
+        if number % 2 == 1 {
+            let (together, _) = together(burners, steps, pair, job)?;
+            return Ok(Self { together, alone: alone(burners, steps)? });
+        }
+        let alone = alone(burners, steps)?;
+        Ok(Self { alone, together: together(burners, steps, pair, job)?.0 })
+    }
+}
+
+/// Runs the computations without messages.
+fn alone(burners: &mut [burn::Burner; 2], steps: u64) -> anyhow::Result<[Ran; 2]> {
+    let at = soon();
+    burners.iter_mut().try_for_each(|burner| burner.begin(steps, at, None))?;
+    ended(burners)
+}
+
+/// Runs the computations and both sides of the ping-pong; returns the results in this order.
+fn together(
+    burners: &mut [burn::Burner; 2],
+    steps: u64,
+    pair: &mut ping::Pair,
+    job: ping::Job,
+) -> anyhow::Result<([Ran; 2], [Ran; 2])> {
+    let at = soon();
+    for (burner, pinger) in burners.iter_mut().zip(pair.processes()) {
+        burner.begin(steps, at, Some(pinger))?;
+    }
+    pair.begin(job, at)?;
+    let burn = ended(burners)?;
+    Ok((burn, pair.end()?))
 }
 
 fn ended(burners: &mut [burn::Burner; 2]) -> anyhow::Result<[Ran; 2]> {

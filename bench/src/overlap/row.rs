@@ -1,6 +1,9 @@
 //! A row of the tables: its setting, the report's values, and the results of all runs.
 
+use core::cmp::Ordering;
+
 use crate::echo::{Provider, Wait};
+use crate::interval::Interval;
 use crate::params::{Choice as _, choices};
 use crate::report::{Fields, decimals};
 use crate::sample::median;
@@ -8,7 +11,7 @@ use crate::sample::median;
 use pronto::WaitPolicy;
 
 use super::ping::Buffers;
-use super::{Ran, Run};
+use super::{Ran, Run, Unit};
 
 /// A line of the report's tables: a number of messages of one length.
 #[derive(Clone, Copy, Debug)]
@@ -104,21 +107,51 @@ pub(crate) struct Row {
     pub(crate) messages: u64,
     pub(crate) buffers: Buffers,
     pub(crate) runs: Vec<Run>,
+    /// Further runs of a judged row.
+    pub(crate) units: Vec<Unit>,
 }
 
 choices! {
     /// Verdict about the computation that runs with the messages.
     pub(crate) enum NextDoor {
-        /// It met the bar.
+        /// It met both bars.
         Kept = "kept",
-        /// It lost more than the bar allows.
+        /// It lost more than a bar allows.
         Lost = "lost",
-        /// Two equal measurements differ by more than the effect.
+        /// The confidence interval contains a bar.
         NotResolvable = "not resolvable",
     }
 }
 
 impl Row {
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// If the programs started too far apart for a comparison, as the report demands. A computation of another nice value holds up
+    /// the start of a ping-pong on its CPU, so only programs of equal priority have to start together.
+    pub(crate) fn add(&mut self, run: Run) -> anyhow::Result<()> {
+        let skew = seconds(run.skew_ns);
+        let is_void = self.nice == 0 && skew > TOGETHER;
+        anyhow::ensure!(
+            !is_void,
+            "the run is void: its programs started {skew:.3} s apart, more than {TOGETHER} s"
+        );
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Returns whether the report's conclusion is judged by this row: two programs of equal priority, long communication, and nobody
+    /// who polls or pages.
+    pub(crate) fn is_judged(&self) -> bool {
+        let is_quiet = self.wait.0 != WaitPolicy::Spin && self.buffers == Buffers::Prefaulted;
+        is_quiet && self.nice == 0 && self.case.messages > 1
+    }
+
+    /// Returns whether further units would not change the verdict about the computation.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.units.len() >= FEWEST && self.next_door() != Some(NextDoor::NotResolvable)
+    }
+
     pub(crate) fn median(&self, of: impl Fn(&Run) -> f64) -> f64 {
         median(self.runs.iter().map(of).collect())
     }
@@ -169,25 +202,35 @@ impl Row {
         self.median(|run| slower(&run.burn).max(seconds(run.ping.wall_ns)))
     }
 
+    /// Returns the computations without and with messages: those of the units, or of the runs if there are no units.
+    fn compared(&self) -> Vec<Unit> {
+        let of_run = |run: &Run| Unit { alone: run.burn_alone, together: run.burn };
+        if self.units.is_empty() { self.runs.iter().map(of_run).collect() } else { self.units.clone() }
+    }
+
+    /// Returns the interval of a value of each CPU.
+    fn on_cpus(&self, of: impl Fn(Ran, Ran) -> f64) -> [Interval; 2] {
+        let compared = self.compared();
+        [0, 1].map(|cpu| {
+            let values = compared.iter().map(|unit| of(unit.alone[cpu], unit.together[cpu]));
+            Interval::of(&values.collect::<Vec<_>>())
+        })
+    }
+
     /// Returns the work per second of CPU time as a share of that alone, on the CPU where it is least.
-    pub(crate) fn work(&self) -> f64 {
-        let on = |cpu: usize| {
-            self.median(|run| seconds(run.burn_alone[cpu].cpu_ns) / seconds(run.burn[cpu].cpu_ns))
-        };
-        on(0).min(on(1))
+    pub(crate) fn work(&self) -> Interval {
+        let [one, other] = self.on_cpus(|alone, together| seconds(alone.cpu_ns) / seconds(together.cpu_ns));
+        if one.mean < other.mean { one } else { other }
     }
 
     /// Returns the part of the computation's time that is explained neither by the computation alone nor by communicating threads, on the
     /// CPU where it is largest.
-    pub(crate) fn unexplained(&self) -> f64 {
-        let on = |cpu: usize| {
-            self.median(|run| {
-                let (alone, together) = (run.burn_alone[cpu], run.burn[cpu]);
-                let explained = seconds(alone.wall_ns) + seconds(together.other_ns);
-                (seconds(together.wall_ns) - explained) / seconds(alone.wall_ns)
-            })
-        };
-        on(0).max(on(1))
+    pub(crate) fn unexplained(&self) -> Interval {
+        let [one, other] = self.on_cpus(|alone, together| {
+            let explained = seconds(alone.wall_ns) + seconds(together.other_ns);
+            (seconds(together.wall_ns) - explained) / seconds(alone.wall_ns)
+        });
+        if one.mean > other.mean { one } else { other }
     }
 
     /// Returns the A/A: the largest difference of the computation alone between even and odd runs, in wall time and in CPU time.
@@ -201,15 +244,15 @@ impl Row {
         [0, 1].into_iter().flat_map(|cpu| of.map(|of| differs(cpu, of))).fold(0.0, f64::max)
     }
 
-    /// Returns the verdict about the computation.
-    pub(crate) fn next_door(&self) -> NextDoor {
-        // A comparison needs two runs.
-        let resolvable = self.runs.len() > 1 && self.a_to_a() <= RESOLVED;
-        match () {
-            () if !resolvable => NextDoor::NotResolvable,
-            () if self.work() >= WORK && self.unexplained() <= UNEXPLAINED => NextDoor::Kept,
-            () => NextDoor::Lost,
-        }
+    /// Returns the verdict about the computation; `None` if this row is not judged.
+    pub(crate) fn next_door(&self) -> Option<NextDoor> {
+        let (work, unexplained) = (self.work().side_of(WORK), self.unexplained().side_of(UNEXPLAINED));
+        let verdict = match (work, unexplained) {
+            (Some(Ordering::Less), _) | (_, Some(Ordering::Greater)) => NextDoor::Lost,
+            (Some(_), Some(_)) => NextDoor::Kept,
+            _ => NextDoor::NotResolvable,
+        };
+        self.is_judged().then_some(verdict)
     }
 
     /// Returns the longest time between the starts of the first and the last of the four processes, in seconds.
@@ -238,11 +281,14 @@ impl Row {
             .with("burn_diff_s", decimals(self.burn_delay(), 4))
             .with("burn_spread_s", decimals(self.spread(|run| slower(&run.burn)), 4))
             .with("dping_cpu_s", decimals(self.median(others), 4))
-            .with("work_per_cpu", decimals(self.work(), 4))
-            .with("unexplained", decimals(self.unexplained(), 4))
+            .with("units", self.units.len())
+            .with("work_per_cpu", decimals(self.work().mean, 4))
+            .with("work_error", decimals(self.work().error, 4))
+            .with("unexplained", decimals(self.unexplained().mean, 4))
+            .with("unexplained_error", decimals(self.unexplained().error, 4))
             .with("aa", decimals(self.a_to_a(), 4))
             .with("start_skew_s", decimals(self.skew(), 4))
-            .with("next_door", self.next_door().name())
+            .with("next_door", self.next_door().map(NextDoor::name))
             .with("paper_dping_alone_s", decimals(self.case.alone, 1))
             .with("paper_dping_s", of_report(0))
             .with("paper_burn_s", of_report(1))
@@ -257,11 +303,13 @@ fn seconds(ns: u64) -> f64 {
     crate::sample::approximate(ns) / 1e9
 }
 
-/// Largest A/A with which a row is resolvable.
-pub(crate) const RESOLVED: f64 = 0.005;
-/// The bar: work per second of CPU time, as a share of that alone.
+/// The report's longest time between the starts of the programs, in seconds.
+const TOGETHER: f64 = 0.5;
+/// Fewest units of a judged row.
+const FEWEST: usize = 10;
+/// The bar: work per second of CPU time, as a share of that alone. Chosen by us; no source.
 pub(crate) const WORK: f64 = 0.99;
-/// The bar: unexplained time, as a share.
+/// The bar: unexplained time, as a share. Chosen by us; no source.
 pub(crate) const UNEXPLAINED: f64 = 0.01;
 
 #[cfg(test)]
@@ -284,30 +332,68 @@ pub(crate) mod tests {
         let run = Run {
             burn_alone: [ran(1.0, 1.0, 0.0); 2],
             ping_alone: ran(ping[0], ping[0], 0.0),
-            burn: [ran(burn, 1.0, burn - 1.0); 2],
+            burn: [ran(burn, 1.0, (burn - 1.0).max(0.0)); 2],
             ping: ran(ping[1], ping[0], 0.0),
             skew_ns: 1_000,
         };
         let (provider, buffers, wait) = (Provider::Shm, Buffers::Prefaulted, Wait(wait));
-        Row { provider, wait, nice, case, messages: 1, buffers, runs: vec![run; 5] }
+        Row { provider, wait, nice, case, messages: 1, buffers, runs: vec![run; 5], units: Vec::new() }
+    }
+
+    /// Returns units of a row's first run, with some noise of the share `noise`.
+    pub(crate) fn units(row: &Row, noise: f64) -> Vec<Unit> {
+        let Run { burn_alone, burn, .. } = row.runs[0];
+        let unit = |number: u32| {
+            let mut unit = Unit { alone: burn_alone, together: burn };
+            for ran in &mut unit.together {
+                let more = ns(f64::from(number % 5) / 4.0 * noise);
+                (ran.wall_ns, ran.cpu_ns) = (ran.wall_ns + more, ran.cpu_ns + more);
+            }
+            unit
+        };
+        (0..20).map(unit).collect()
     }
 
     #[test]
     fn lost_work_differs_from_explained_delay() {
-        let kept = row(WaitPolicy::Block, 0, MANY, [0.2, 0.3], 1.2);
-        assert!((kept.burn_delay() - 0.2).abs() < 1e-9 && kept.unexplained().abs() < 1e-9);
-        assert_eq!(kept.next_door(), NextDoor::Kept);
-        let change = |change: fn(&mut Run)| {
+        let mut kept = row(WaitPolicy::Block, 0, MANY, [0.2, 0.3], 1.2);
+        kept.units = units(&kept, 0.001);
+        assert!((kept.burn_delay() - 0.2).abs() < 1e-9 && kept.unexplained().mean < 0.001);
+        assert_eq!(kept.next_door(), Some(NextDoor::Kept));
+        let change = |change: fn(&mut Unit)| {
             let mut row = kept.clone();
-            row.runs.iter_mut().for_each(change);
+            row.units.iter_mut().for_each(change);
             row.next_door()
         };
-        assert_eq!(change(|run| run.burn[1].cpu_ns = ns(1.02)), NextDoor::Lost, "less work in a second");
-        assert_eq!(change(|run| run.burn[0].other_ns = ns(0.15)), NextDoor::Lost, "unexplained time");
-        let mut noisy = kept.clone();
-        noisy.runs[1].burn_alone[0].wall_ns = ns(1.1);
-        noisy.runs[3].burn_alone[0].wall_ns = ns(1.1);
-        assert_eq!(noisy.next_door(), NextDoor::NotResolvable);
+        let less = change(|unit| unit.together[1].cpu_ns = ns(1.02));
+        assert_eq!(less, Some(NextDoor::Lost), "less work in a second");
+        let more = change(|unit| unit.together[0].other_ns = ns(0.15));
+        assert_eq!(more, Some(NextDoor::Lost), "unexplained time");
+        let noisy = Row { units: units(&kept, 0.02), ..kept.clone() };
+        assert_eq!(noisy.next_door(), Some(NextDoor::NotResolvable));
+        assert!(kept.is_settled() && !noisy.is_settled());
+        kept.units.truncate(FEWEST - 1);
+        assert!(!kept.is_settled());
+    }
+
+    #[test]
+    fn only_long_quiet_rows_of_equal_priority_are_judged() {
+        let judged = |wait, nice, case| row(wait, nice, case, [0.2, 0.3], 1.2).is_judged();
+        assert!(judged(WaitPolicy::Block, 0, MANY) && judged(WaitPolicy::Adaptive, 0, FEW));
+        assert!(!judged(WaitPolicy::Spin, 0, MANY) && !judged(WaitPolicy::Block, 19, MANY));
+        assert!(!judged(WaitPolicy::Block, 0, CASES[0]));
+    }
+
+    #[test]
+    fn programs_that_do_not_start_together_void_a_run() {
+        let mut equal = row(WaitPolicy::Block, 0, MANY, [0.2, 0.3], 1.2);
+        let late = Run { skew_ns: ns(0.6), ..equal.runs[0] };
+        assert!(equal.add(equal.runs[0]).is_ok());
+        let error = equal.add(late).unwrap_err().to_string();
+        assert!(error.contains("0.600 s apart"), "{error}");
+        assert_eq!(equal.runs.len(), 6);
+        let mut raised = row(WaitPolicy::Block, -20, MANY, [0.2, 0.3], 1.2);
+        assert!(raised.add(late).is_ok(), "it waits for the computation");
     }
 
     #[test]

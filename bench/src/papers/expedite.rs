@@ -9,6 +9,7 @@ pub(super) const PAPER: Paper = Paper {
     title: "Saito, Taura, Chikayama: Expedite (2004)",
     setting: "",
     rows: ROWS,
+    findings: &[],
 };
 
 const ROWS: &[Row] = &[

@@ -29,6 +29,8 @@ pub(crate) struct Paper {
     pub(crate) setting: &'static str,
     /// Claims and mechanisms in the order of their ids.
     pub(crate) rows: &'static [Row],
+    /// Results that no row has, a paragraph each.
+    pub(crate) findings: &'static [&'static str],
 }
 
 /// A claim or mechanism of a paper. A declaration names what differs from [`Self::DEFAULT`].

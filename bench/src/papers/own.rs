@@ -32,7 +32,10 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("V7", "TCP, window 32, adaptive: calls per second as a multiple of tarpc"),
     own("V8", "TCP, window 32, both blocking: calls per second as a multiple of tarpc"),
     own("V9", "TCP, window 32, both spinning: calls per second as a multiple of tonic"),
-    own("W1", "An adaptive wait that knows the load takes at most as long as a sleeping one"),
+    own(
+        "W1",
+        "Under LINUX, an adaptive wait that knows the load takes at most as long as the best other wait",
+    ),
     own("W2", "Alone, with fast messages, an adaptive wait gains as much as spinning"),
     own("W3", "With fast messages, polling first gains even with local tasks"),
     own("W4", "An adaptive wait that infers the load from its own polls loses little against sleeping"),

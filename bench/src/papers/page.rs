@@ -76,6 +76,12 @@ pub(super) fn markdown(record: &Record) -> String {
         for row in paper.rows {
             let _ = writeln!(page, "{}", line(row, record));
         }
+        if !paper.findings.is_empty() {
+            page.push_str("\n### Findings\n\n");
+        }
+        for finding in paper.findings {
+            let _ = writeln!(page, "* {finding}");
+        }
     }
     page.truncate(page.trim_end().len());
     page

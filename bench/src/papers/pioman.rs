@@ -9,6 +9,7 @@ pub(super) const PAPER: Paper = Paper {
     title: "Trahay, Denis, Aumage, Namyst: PIOMan (2007)",
     setting: "",
     rows: ROWS,
+    findings: &[],
 };
 
 const ROWS: &[Row] = &[

@@ -2,6 +2,7 @@
 
 use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_sim::paper::coscheduling::{self, App, Measured, Setting};
+use pronto_sched_sim::workload::parallel::mg::Class;
 
 use super::models::Model;
 use crate::plot::Spread;
@@ -20,15 +21,21 @@ pub(crate) struct Timed {
     pub(crate) job: Option<usize>,
 }
 
+/// IS with the class that stands for the paper's class T of MG, and with class S.
+const BOTH: App = App::Both(Class::T);
+const BOTH_S: App = App::Both(Class::S);
+
 /// Figures 2 to 4. The two applications of figure 3 share their runs.
-pub(crate) const TIMED: [Timed; 8] = [
+pub(crate) const TIMED: [Timed; 10] = [
     Timed { name: "is", app: App::Is, job: Some(0) },
     Timed { name: "mg", app: App::Mg, job: Some(0) },
-    Timed { name: "is-beside-mg", app: App::Both, job: Some(0) },
-    Timed { name: "mg-beside-is", app: App::Both, job: Some(1) },
+    Timed { name: "is-beside-mg", app: BOTH, job: Some(0) },
+    Timed { name: "mg-beside-is", app: BOTH, job: Some(1) },
+    Timed { name: "is-beside-mg-s", app: BOTH_S, job: Some(0) },
+    Timed { name: "mg-s-beside-is", app: BOTH_S, job: Some(1) },
     Timed { name: "calcula-beside-is", app: App::Is, job: None },
     Timed { name: "calcula-beside-mg", app: App::Mg, job: None },
-    Timed { name: "calcula-beside-both", app: App::Both, job: None },
+    Timed { name: "calcula-beside-both", app: BOTH, job: None },
     Timed { name: "master-slave", app: App::MasterSlave, job: Some(0) },
 ];
 
@@ -98,9 +105,12 @@ impl Cell {
 
     /// Returns median and extremes of the time as a fraction of another's, seed by seed.
     pub(crate) fn parts_of(&self, other: &Self) -> Option<Spread> {
-        let ratios: Vec<f64> =
-            self.seconds.iter().zip(&other.seconds).map(|(own, other)| own / other).collect();
-        Spread::of_all(&ratios)
+        Spread::of_all(&self.ratios_to(other))
+    }
+
+    /// Returns the time as a fraction of another's, seed by seed.
+    pub(crate) fn ratios_to(&self, other: &Self) -> Vec<f64> {
+        self.seconds.iter().zip(&other.seconds).map(|(own, other)| own / other).collect()
     }
 
     /// Returns the row of the table; `linux` is the corresponding cell under LINUX on the same kernel.

@@ -25,8 +25,13 @@ pub(super) fn all(cells: &[Cell]) -> Vec<Figure> {
             "IS and MG at the same time (coscheduling paper, Fig. 3)",
             [
                 loads(cells, "is-beside-mg", "IS, class A"),
-                loads(cells, "mg-beside-is", "MG, class T (here: S)"),
+                loads(cells, "mg-beside-is", "MG, class T (here: a class of our own)"),
             ],
+        ),
+        Figure::of(
+            "cosched-fig3-s",
+            "IS and MG at the same time, with class S instead of class T",
+            [loads(cells, "is-beside-mg-s", "IS, class A"), loads(cells, "mg-s-beside-is", "MG, class S")],
         ),
         Figure::of(
             "cosched-fig4",
@@ -130,11 +135,13 @@ fn pasts(cells: &[Cell], app: &str, title: &str, locals: usize) -> Option<Panel>
 
 /// Returns the execution time of both benchmarks under every policy on one kernel.
 fn rivals(cells: &[Cell], load: usize) -> Option<Panel> {
-    // Only the best of the paper's policies, because more colours could not be distinguished.
+    // Only the best of the paper's policies, and no crash, because more colours could not be distinguished.
     let of_paper =
         paper().into_iter().filter(|model| model.policy != "dyn" && model.p.is_none_or(|p| p == PASTS[4]));
     let rival = |model: &Model| {
-        (model.preemption, model.reading) == ("goodness", "text") && model.measure != Some("bytes")
+        (model.preemption, model.reading) == ("goodness", "text")
+            && model.measure != Some("bytes")
+            && model.policy != "explicit-crash"
     };
     let models: Vec<_> = of_paper.chain(others().into_iter().filter(rival)).collect();
     let groups = vec!["IS".to_owned(), "MG".to_owned()];

@@ -28,8 +28,18 @@ pub(crate) struct Model {
 pub(crate) const PASTS: [&str; 5] = ["0.01", "0.25", "0.5", "0.75", "0.99"];
 
 /// Names of policies.
-pub(crate) const POLICIES: [&str; 9] =
-    ["linux", "dyn", "pred", "pred-carried", "pred-auto", "gang", "explicit", "explicit-crash", "bcs"];
+pub(crate) const POLICIES: [&str; 10] = [
+    "linux",
+    "dyn",
+    "pred",
+    "dyn-preempt",
+    "pred-carried",
+    "pred-auto",
+    "gang",
+    "explicit",
+    "explicit-crash",
+    "bcs",
+];
 
 /// Time of the master's crash after the start of the jobs: in the middle of the shortest one.
 const CRASH: Nanos = Nanos::from_millis(5_000);
@@ -115,6 +125,7 @@ pub(crate) fn others() -> Vec<Model> {
     let carried = Model { policy: "pred-carried", scheme: Scheme::Carried(prediction), ..pred };
     let auto = Model { measure: Some("packets"), ..Model::new("pred-auto", Scheme::Auto(Measure::Packets)) };
     let mut models = vec![
+        Model::new("dyn-preempt", Scheme::Preempting),
         carried,
         carried.in_bytes(),
         auto,

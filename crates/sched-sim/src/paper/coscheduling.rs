@@ -12,6 +12,7 @@
 //!   of 1 ms, 2000 iterations.
 //! * P "close to 0" and "close to 1" are 0.01 and 0.99 (the paper: "P=0 and P=1 represents values for P close to 0 and 1").
 
+use pronto_sched_policy::policy::boost;
 use pronto_sched_policy::policy::coschedule::{self, Prediction, Reading};
 use pronto_sched_policy::policy::occupancy::Measure;
 use pronto_sched_policy::policy::share::Share;
@@ -21,6 +22,7 @@ use crate::cluster::{Cluster, Knows, Options};
 use crate::id::{NodeId, TaskId};
 use crate::link::Link;
 use crate::policy::Policy;
+use crate::policy::boosted::{Boosted, Trigger};
 use crate::policy::coscheduled::{Coscheduled, Past, Pressure};
 use crate::policy::slotted::{Master, Row, Slotted, Switch};
 use crate::policy::strobed::Strobed;
@@ -79,6 +81,9 @@ pub enum Scheme {
     },
     /// Communication held to global strobes.
     Bcs,
+    /// DYN-PREEMPT: an arriving message raises its receiver above all other tasks at once, within the budget of our boost, which
+    /// keeps local tasks from starving.
+    Preempting,
     /// LINUX with adaptive waits that always poll first: spin, then block.
     Implicit,
 }
@@ -90,8 +95,8 @@ pub enum App {
     Is,
     /// NAS MG, class A.
     Mg,
-    /// IS of class A and MG of class T at the same time.
-    Both,
+    /// IS of class A and MG of another class at the same time.
+    Both(mg::Class),
     /// Master and slaves.
     MasterSlave,
     /// A grid, on any square number of nodes.
@@ -195,7 +200,7 @@ impl App {
         match self {
             Self::Is => &["is"],
             Self::Mg => &["mg"],
-            Self::Both => &["is", "mg-t"],
+            Self::Both(_) => &["is", "mg"],
             Self::MasterSlave => &["master-slave"],
             Self::Stencil(_) => &["stencil"],
         }
@@ -276,7 +281,7 @@ impl Plan {
         let nodes = setting.app.nodes();
         let sizes: &[usize] = match setting.app {
             App::Is | App::Mg | App::Stencil(_) => &[nodes],
-            App::Both => &[nodes, nodes],
+            App::Both(_) => &[nodes, nodes],
             App::MasterSlave => &[1 + 2 * (NODES - 1)],
         };
         let mut next = 0;
@@ -317,6 +322,7 @@ fn policy(setting: &Setting, plan: &Plan) -> Box<dyn Policy> {
             patience: Some(SLOT.times(PATIENCE * setting.locals.max(1) as u64)),
         })),
         Scheme::Bcs => Box::new(Strobed::new(STROBE)),
+        Scheme::Preempting => Box::new(Boosted::new(Trigger::Arrival, boost::Terms::standard())),
     }
 }
 
@@ -337,9 +343,9 @@ fn spawn_jobs(
     match setting.app {
         App::Is => vec![is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks],
         App::Mg => vec![mg::spawn(cluster, nodes, mg::Class::A, &terms(1)).tasks],
-        App::Both => vec![
+        App::Both(class) => vec![
             is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks,
-            mg::spawn(cluster, nodes, mg::Class::T, &terms(1)).tasks,
+            mg::spawn(cluster, nodes, class, &terms(1)).tasks,
         ],
         App::Stencil(grid) => vec![stencil::spawn(cluster, nodes, grid.grain, &terms(grid.rounds)).tasks],
         App::MasterSlave => {
@@ -452,6 +458,15 @@ mod tests {
         };
         assert!(share(Reading::Corrected) > 0.7, "three of four tasks are local");
         assert!(share(Reading::Printed) < share(Reading::Corrected) - 0.1);
+    }
+
+    #[test]
+    fn arriving_messages_preempt_and_local_tasks_keep_their_share() {
+        let plain = Setting::plain(App::Mg, 3, 1);
+        let outcome = run(&Setting { scheme: Scheme::Preempting, ..plain });
+        let took = outcome.jobs[0].expect("it ends");
+        assert!(took < run(&plain).jobs[0].expect("it ends"), "{took}");
+        assert!(outcome.local_share > 0.7, "three of four tasks are local: {}", outcome.local_share);
     }
 
     #[test]
