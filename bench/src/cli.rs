@@ -10,6 +10,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use comfy_table::{Table, presets};
 
+use crate::all;
 use crate::compare;
 use crate::experiment::Experiment;
 use crate::experiments;
@@ -34,6 +35,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let (name, options) =
         matches.subcommand().context("no experiment named; `pronto-bench list` names them")?;
     let text = match name {
+        all::ALL => {
+            let (summary, failed) = all::run(options)?;
+            print(&summary)?;
+            anyhow::ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+            return Ok(());
+        }
         compare::COMPARE => compare::run(options)?,
         page::REPORT => page::run(options)?,
         papers::PAPERS => papers::run(options)?,
@@ -87,7 +94,7 @@ pub fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(
             "Examples:\n  pronto-bench latency --quick\n  pronto-bench rate --provider shm --size 32 --json > rate.json\n  \
-             pronto-bench report rate.json\n\nColumns, method and noise: docs/measuring.md",
+             pronto-bench report rate.json\n  pronto-bench all --quick\n\nColumns, method and noise: docs/measuring.md",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -95,6 +102,7 @@ pub fn command() -> Command {
         .subcommand(
             Command::new(LIST).about("Names all experiments").arg(json("Print one JSON array on stdout")),
         )
+        .subcommand(all::command())
         .subcommand(compare::command())
         .subcommand(page::command())
         .subcommand(papers::command())

@@ -13,6 +13,10 @@ use crate::report::{Fields, Report, decimals};
 pub(crate) struct Experiment {
     /// Name of the command, lower case.
     pub(crate) name: &'static str,
+    /// The question that it answers, in one sentence.
+    pub(crate) question: &'static str,
+    /// Rough duration of a full and of a quick run in seconds, in the lab without its builds. `all` estimates its time from it.
+    pub(crate) takes: [u32; 2],
     /// Paper that it reproduces a part of; `None` if it answers a question of our own.
     pub(crate) paper: Option<&'static str>,
     /// Figure, table or section of that paper.
@@ -74,6 +78,8 @@ impl Experiment {
     /// An experiment of our own on one CPU of this host, in one round, without axes and figures.
     pub(crate) const DEFAULT: Self = Self {
         name: "",
+        question: "",
+        takes: [60, 15],
         paper: None,
         figure: None,
         about: "",

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod all;
 mod anatomy;
 mod child;
 mod claim;

@@ -57,6 +57,26 @@ impl Progress {
         }
     }
 
+    /// Shows what the step does right now, on a terminal only.
+    pub(crate) fn detail(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            let message = bar.message();
+            let step = message.split(" | ").next().unwrap_or_default();
+            bar.set_message(format!("{step} | {text}"));
+        }
+    }
+
+    /// Writes a line that stays.
+    pub(crate) fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => {
+                // A closed stderr does not fail a measurement.
+                let _ = writeln!(io::stderr(), "{text}");
+            }
+        }
+    }
+
     /// Clears the bar before the result is printed.
     pub(crate) fn finish(&mut self) {
         if let Some(bar) = &self.bar {

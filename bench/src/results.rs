@@ -39,7 +39,7 @@ pub(crate) fn row_name_among(row: &Map<String, Value>, axes: &[&str], alike: usi
 }
 
 /// Returns a value as part of a name: with its column, if the value alone is ambiguous; a number in full.
-fn name(column: &str, value: &Value) -> String {
+pub(crate) fn name(column: &str, value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Number(number) => format!("{column} {number}"),

@@ -236,7 +236,7 @@ fn results_are_compared_and_made_into_a_page() {
     assert!(text.contains("syscall") && text.contains("WORSE") && !text.contains("memcpy-4k"), "{text}");
     stdout(&["report", &file("old.json"), "--out", &file("page.html")]);
     let page = std::fs::read_to_string(file("page.html")).expect("the page was written");
-    assert!(page.contains("<svg") && page.contains("syscall") && page.contains("</html>"));
+    assert!(page.contains("class=\"track\"") && page.contains("syscall") && page.contains("</html>"));
     assert!(!run(&["report", &file("page.html")]).status.success(), "a page must be refused as a result");
     std::fs::remove_dir_all(&folder).expect("the folder is this test's own");
 }
@@ -312,6 +312,31 @@ fn list_names_every_experiment() {
     for entry in entries {
         assert!(text.contains(entry["experiment"].as_str().unwrap()), "{entry} is missing in:\n{text}");
     }
+}
+
+#[test]
+fn all_runs_experiments_keeps_their_results_and_makes_the_page() {
+    let folder = std::env::temp_dir().join(format!("pronto-all-{}", std::process::id()));
+    let out = folder.to_str().expect("the name of a temporary folder is text");
+    let all = |more: &[&str]| {
+        let output = run(&[&["all", "--quick", "--out", out][..], more].concat());
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("it is text"));
+        assert!(output.status.success(), "{stderr}");
+        (stdout, stderr)
+    };
+    let (summary, progress) = all(&["--only", "straggler,comm-fig1"]);
+    assert!(progress.contains("1 experiments") && progress.contains("straggler: "), "{progress}");
+    assert!(summary.contains("does not hold") && summary.contains("index.html"), "{summary}");
+    let page = || std::fs::read_to_string(folder.join("index.html")).expect("the page was written");
+    assert!(page().contains("<section id=\"straggler\">") && page().contains("needs the lab"));
+    let read = |name: &str| std::fs::metadata(folder.join(name)).and_then(|file| file.modified()).ok();
+    let first = read("straggler.json").expect("the result was written");
+    let (_, progress) = all(&["--only", "straggler,floor", "--resume"]);
+    assert!(progress.contains("1 results kept") && progress.contains("floor: "), "{progress}");
+    assert_eq!(read("straggler.json"), Some(first), "the result was kept");
+    assert!(page().contains("<section id=\"straggler\">") && page().contains("<section id=\"floor\">"));
+    std::fs::remove_dir_all(&folder).expect("the folder is this test's own");
 }
 
 #[test]

@@ -24,6 +24,8 @@ use crate::sample::{Recorder, Sample, approximate};
 /// anything else is measured.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "anatomy",
+    question: "Which steps of a call take its time?",
+    takes: [25, 6],
     paper: Some("comm-layer"),
     figure: Some("Fig. 3, carried through"),
     about: "cost of each step of a call, and the part that the steps do not explain",

@@ -24,6 +24,8 @@ use crate::traffic::speed::Speed;
 /// turns.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "bandwidth",
+    question: "How fast do large payloads move, every byte read?",
+    takes: [50, 10],
     about: "throughput of large payloads copied, by reference and decoded, every byte read, next to memcpy + sum",
     axes: &[
         Axis::new("provider", PROVIDER_HELP, &PROVIDERS),

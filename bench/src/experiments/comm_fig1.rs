@@ -17,6 +17,8 @@ pub(crate) const SIZES: [&str; 8] =
 /// Registration compared with transfer, in the lab under virtual time, where a duration is a number of instructions.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "comm-fig1",
+    question: "How much of an RDMA transfer is the set-up of its buffer?",
+    takes: [1800, 240],
     paper: Some("comm-layer"),
     figure: Some("Fig. 1"),
     about: "cost of registering a buffer, next to moving its bytes by RDMA (in the lab)",

@@ -24,6 +24,8 @@ use crate::traffic::sends::polled;
 /// Buffer allocations and sends of one size alternate over one connection.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "comm-fig3",
+    question: "What share of a send goes to its buffer?",
+    takes: [15, 4],
     paper: Some("comm-layer"),
     figure: Some("Fig. 3"),
     about: "share of a synchronous send spent on allocating and releasing its buffer",

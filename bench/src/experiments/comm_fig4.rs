@@ -19,6 +19,8 @@ use crate::traffic::speed::Speed;
 /// All numbers of threads take turns over one connection to a separate process.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "comm-fig4",
+    question: "Do more sending threads on one connection send more?",
+    takes: [45, 10],
     paper: Some("comm-layer"),
     figure: Some("Fig. 4"),
     about: "synchronous sends per second of 1 to 8 threads on one connection, relative to one thread",

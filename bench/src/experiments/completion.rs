@@ -20,6 +20,8 @@ use crate::workers;
 /// Both designs alternate over the same connection to a separate process.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "completion",
+    question: "Is it faster if senders poll for completions than if a thread wakes them?",
+    takes: [35, 8],
     paper: Some("comm-layer"),
     figure: Some("3.2"),
     about: "synchronous sends: the sender polls, or a dedicated thread completes them",

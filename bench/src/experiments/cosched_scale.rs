@@ -17,6 +17,8 @@ use crate::workers;
 /// always the same, so alone the job takes as long on any number of nodes.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "cosched-scale",
+    question: "Does coscheduling still help on thousands of nodes?",
+    takes: [300, 45],
     paper: Some("coscheduling"),
     about: "simulated: the benefit of coscheduling on 4 to 10,000 nodes",
     axes: &[

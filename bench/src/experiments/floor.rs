@@ -12,6 +12,8 @@ use crate::sample::{Recorder, Sample, approximate};
 /// All probes take turns in every round, so a noisy second affects all of them alike.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "floor",
+    question: "What do this machine's own primitives cost?",
+    takes: [35, 5],
     about: "cost of this machine's primitives: cache lines, wake-ups, sockets, system calls, copies",
     axes: &[Axis::new("name", "Only these rows", &NAMES)],
     // 15 rows take 30 s, or 3 s in a quick run.

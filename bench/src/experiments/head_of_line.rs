@@ -18,6 +18,8 @@ use crate::sample::Recorder;
 /// messages alternate.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "head-of-line",
+    question: "How much do large messages delay calls to the same peer?",
+    takes: [25, 8],
     about: "32 B calls while 64 MiB messages go to the same peer in chunks, and the same calls alone",
     axes: &[Axis::PROVIDER],
     cpus: Cpus::Two,

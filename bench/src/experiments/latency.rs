@@ -17,6 +17,8 @@ use crate::sample::{Recorder, Sample, approximate};
 /// The server is a separate process. Rounds of the floor and rounds of calls alternate; the server is stopped during the former.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "latency",
+    question: "How long does one call take, next to the bare mechanism below it?",
+    takes: [50, 10],
     about: "round-trip time of a call between two processes, next to its floor",
     axes: &[
         Axis::new(

@@ -21,6 +21,8 @@ use crate::workers;
 /// The load is a share of the rate that the same senders reach with 16 open calls each, measured in the same minute.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "load",
+    question: "How does latency grow with the offered load?",
+    takes: [65, 15],
     about: "latency against offered load without coordinated omission; incast; a slow receiver",
     axes: &[Axis::PROVIDER, Axis::new("scenario", "Only these", Scenario::NAMES)],
     cpus: Cpus::Two,

@@ -18,6 +18,8 @@ use crate::sample::approximate;
 /// Every message carries its sender and its position in its stream. A lost, duplicated, reordered or corrupt message fails the run.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "mix",
+    question: "Does the message mix of a distributed OS arrive whole, in order, and how fast?",
+    takes: [40, 10],
     paper: Some("comm-layer"),
     figure: Some("Fig. 2"),
     about: "all message types of a distributed OS, in the paper's proportions, between four nodes at full speed",

@@ -90,6 +90,14 @@ mod tests {
     }
 
     #[test]
+    fn every_experiment_asks_one_question_and_is_shorter_if_quick() {
+        for Experiment { name, question, takes: [full, quick], .. } in ALL {
+            assert!(question.ends_with('?') && question.matches('?').count() == 1, "{name}: {question}");
+            assert!(*quick > 0 && quick < full, "{name}");
+        }
+    }
+
+    #[test]
     fn columns_are_spelled_so_that_options_can_be() {
         for axis in ALL.iter().flat_map(|experiment| experiment.axes) {
             assert!(axis.column.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{axis:?}");

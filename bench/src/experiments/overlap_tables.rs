@@ -19,6 +19,8 @@ use pronto::WaitPolicy;
 /// Four processes: on each of two CPUs one side of the ping-pong and one computation.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "overlap-tables",
+    question: "How much do a ping-pong and a computation on the same CPUs cost each other?",
+    takes: [900, 60],
     paper: Some("overlap"),
     figure: Some("Tables 1 to 4"),
     about: "a ping-pong and a computation sharing each CPU, by waiting policy and priority: the loss of each",

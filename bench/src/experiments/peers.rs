@@ -14,6 +14,8 @@ use crate::sample::approximate;
 /// Every round of a participant is a fresh pair of processes; rounds of all participants take turns.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "peers",
+    question: "How does a call compare with the same call over other libraries?",
+    takes: [260, 60],
     about: "the same calls over Pronto, tarpc, tonic, iceoryx2, UCX, Open MPI, libfabric and bare sockets, in turns",
     axes: &[
         Axis::new(

@@ -20,6 +20,8 @@ use crate::report::{Fields, Report, decimals};
 /// Receiver and sender are processes; the receiver posts, computes for 50 ms on a CPU of its own, and waits.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pioman-fig3",
+    question: "Does a send finish while its receiver computes?",
+    takes: [260, 50],
     paper: Some("pioman"),
     figure: Some("Fig. 3, Table 1"),
     about: "a send into a posted buffer while its receiver computes, by engine, compared with Open MPI and MPICH",

@@ -26,6 +26,8 @@ use crate::sample::{Recorder, a_to_a, approximate, median};
 /// An engine's own loop is measured, not a copy: its CPU time over a round is divided by the polls in it.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pioman-table2",
+    question: "What does a poll, or an event, that finds nothing cost?",
+    takes: [25, 10],
     paper: Some("pioman"),
     figure: Some("Table 2"),
     about: "cost of an empty poll and an empty event, by engine, and of a call while an engine runs",

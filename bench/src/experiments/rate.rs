@@ -25,6 +25,8 @@ use crate::traffic::speed::Speed;
 /// The receiver is a separate process; rounds of all rows of a transport and policy take turns.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "rate",
+    question: "How many calls and messages per second go through one connection?",
+    takes: [190, 20],
     about: "pipelined calls and one-way messages per second, by window, threads and size",
     axes: &[
         Axis::new("provider", PROVIDER_HELP, &PROVIDERS),

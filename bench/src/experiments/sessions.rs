@@ -15,6 +15,8 @@ use crate::sessions::{Acceptor, Peers};
 /// The node that accepts is one process, all its peers are another.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "sessions",
+    question: "How much memory do a thousand sessions take, and do they give it back?",
+    takes: [60, 20],
     about: "the memory of a node with a thousand sessions over TCP, before and after traffic",
     axes: &[Axis::new("sessions", "Only these numbers of sessions", &COUNT_NAMES)],
     without_aa: Some("memory is sampled while one process serves many peers once, without rounds to compare"),

@@ -25,6 +25,8 @@ use crate::traffic::speed::Speed;
 /// One caller and one server in a separate process, with adaptive waits. Three of every thousand calls are longer.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "soak",
+    question: "Does memory stay flat over a million calls?",
+    takes: [90, 30],
     about: "a million calls over each transport; checks that the memory of both sides stays flat",
     axes: &[Axis::PROVIDER],
     cpus: Cpus::Two,

@@ -19,6 +19,8 @@ use crate::sample::Recorder;
 /// machine.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "straggler",
+    question: "What does one buffer that is held for long do to other sends?",
+    takes: [15, 5],
     paper: Some("comm-layer"),
     figure: Some("3.2"),
     about: "effect of one held send buffer: a circular buffer with and without the paper's fallback, and chunks (ours)",

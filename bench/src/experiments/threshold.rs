@@ -18,6 +18,8 @@ use crate::traffic::receiver::Receiver;
 /// All methods alternate for each size over one connection; the receiver reads every byte in place. Over TCP no memory is set up.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "threshold",
+    question: "From which size is a reference better than a copy?",
+    takes: [25, 6],
     paper: Some("comm-layer"),
     figure: Some("3.2"),
     about: "a copy of a payload against setting its memory up, and against a reference, by size",

@@ -24,6 +24,8 @@ use crate::workers;
 /// Simulated waits. Rows of one application, network and load share the seeds, and are compared seed by seed.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "wait-sim",
+    question: "How should a parallel job wait for messages next to local tasks?",
+    takes: [120, 15],
     paper: Some("coscheduling"),
     figure: Some("section 1"),
     about: "simulated: waiting by sleeping, polling, or polling first, with local tasks, under each policy",

@@ -35,6 +35,8 @@ const LATE: Duration = Duration::from_millis(1);
 /// One wake-up at a time. The rows take turns, so that a noisy second affects all of them alike.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "wakeup",
+    question: "How long does a blocked receiver wait for the CPU?",
+    takes: [30, 10],
     about: "time that a blocked receiver waits for the CPU, by its scheduling, its competition and the sender's activity",
     axes: &[
         Axis::new("receiver", "Only receivers with this scheduling", &["normal", "slice", "fifo"]),

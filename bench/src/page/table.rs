@@ -1,4 +1,4 @@
-//! Tables of the page: contents, claims, rows, hosts.
+//! What is folded below a figure: rows, notes, machine and parameters.
 
 use core::fmt::Write as _;
 
@@ -7,94 +7,66 @@ use serde_json::Value;
 use super::escaped;
 use crate::results;
 
-fn claims_of(result: &Value) -> impl Iterator<Item = &Value> {
-    result["claims"].as_array().into_iter().flatten()
-}
-
 fn cell(value: &Value) -> String {
     escaped(&results::word(value))
 }
 
-/// Writes every result in one line, with the number of claims that hold.
-pub(super) fn contents(html: &mut String, found: &[Value]) {
-    html.push_str("<nav><ul>\n");
-    for result in found {
-        let name = cell(&result["experiment"]);
-        let (all, good) =
-            (claims_of(result).count(), claims_of(result).filter(|claim| claim["holds"] == true).count());
-        let verdict = if all == 0 { "no claims".to_owned() } else { format!("{good} of {all} claims hold") };
-        let _ =
-            writeln!(html, "<li><a href=\"#{name}\">{name}</a> <span class=\"small\">{verdict}</span></li>");
-    }
-    html.push_str("</ul></nav>\n");
-}
-
-/// Writes the claims: published value or our bar, and measured value.
-pub(super) fn claims(html: &mut String, result: &Value) {
-    if claims_of(result).next().is_none() {
-        return;
-    }
-    html.push_str("<div class=\"wide\"><table class=\"claims\"><tr><th>claim</th><th>says</th><th>published or bar</th><th>measured</th><th></th></tr>\n");
-    for claim in claims_of(result) {
-        let (class, verdict) =
-            if claim["holds"] == true { ("yes", "holds") } else { ("no", "does not hold") };
-        let [id, text, published, measured] =
-            ["id", "text", "published", "measured"].map(|key| cell(&claim[key]));
-        let _ = write!(
-            html,
-            "<tr><td>{id}</td><td class=\"text\">{text}</td><td data-label=\"bar\">{published}</td><td data-label=\"measured\">{measured}</td>"
-        );
-        let _ = writeln!(html, "<td class=\"{class}\">{verdict}</td></tr>");
-    }
-    html.push_str("</table></div>\n");
-}
-
 /// Writes all rows, folded.
 pub(super) fn rows(html: &mut String, result: &Value, axes: &[&str]) {
-    let Some(first) = results::rows(result).next() else {
-        html.push_str("<p>No row was measured.</p>\n");
-        return;
-    };
+    let Some(first) = results::rows(result).next() else { return };
     // Selection columns come first, then measured columns in alphabetical order, and remarks, which are long, last.
     let mut columns: Vec<&String> = first.keys().collect();
     columns.sort_by_key(|column| {
         let axis = axes.iter().position(|axis| axis == column);
         (axis.unwrap_or(axes.len()), results::is_remark(column))
     });
+    let count = results::rows(result).count();
     let _ = write!(
         html,
-        "<details><summary>All {} rows</summary><div class=\"wide\"><table><tr>",
-        results::rows(result).count()
+        "<details><summary>All {count} rows</summary><div class=\"wide\"><table class=\"rows\"><thead><tr>"
     );
     for column in &columns {
         let _ = write!(html, "<th>{}</th>", escaped(column));
     }
-    html.push_str("</tr>\n");
+    html.push_str("</tr></thead><tbody>\n");
     for row in results::rows(result) {
         html.push_str("<tr>");
         for column in &columns {
-            let _ = write!(html, "<td>{}</td>", row.get(*column).map(cell).unwrap_or_default());
+            let value = row.get(*column);
+            let class = if value.is_some_and(Value::is_number) { " class=\"number\"" } else { "" };
+            let _ = write!(html, "<td{class}>{}</td>", value.map(cell).unwrap_or_default());
         }
         html.push_str("</tr>\n");
     }
-    html.push_str("</table></div></details>\n");
+    html.push_str("</tbody></table></div></details>\n");
 }
 
-/// Writes notes, host and parameters.
-pub(super) fn host(html: &mut String, result: &Value) {
-    let notes = result["params"]["notes"].as_array().into_iter().flatten();
-    for note in notes {
-        let _ = writeln!(html, "<p class=\"small\">Note: {}</p>", cell(note));
-    }
+/// Writes the notes of a run, and a warning if the machine was busy.
+pub(super) fn notes(html: &mut String, result: &Value) {
     if result["host"]["oversubscribed"] == true {
-        html.push_str("<p class=\"warning\">More threads wanted CPUs than there are when this began: expect scheduling delays in every row.</p>\n");
+        html.push_str(
+            "<p class=\"warning\">More threads wanted CPUs than there are when this run began: expect scheduling delays in every row.</p>\n",
+        );
     }
-    html.push_str("<details><summary>Host and parameters</summary><div class=\"wide\"><table>\n");
+    let notes: Vec<_> = result["params"]["notes"].as_array().into_iter().flatten().collect();
+    if notes.is_empty() {
+        return;
+    }
+    let _ = writeln!(html, "<details><summary>Notes ({})</summary><ul>", notes.len());
+    for note in notes {
+        let _ = writeln!(html, "<li>{}</li>", cell(note));
+    }
+    html.push_str("</ul></details>\n");
+}
+
+/// Writes machine and parameters, folded.
+pub(super) fn host(html: &mut String, result: &Value) {
+    html.push_str("<details><summary>Machine and parameters</summary><table class=\"facts\">\n");
     for part in ["host", "params"] {
-        for (key, value) in result[part].as_object().into_iter().flatten() {
-            let _ =
-                writeln!(html, "<tr><td>{}</td><td class=\"text\">{}</td></tr>", escaped(key), cell(value));
+        let facts = result[part].as_object().into_iter().flatten().filter(|(key, _)| *key != "notes");
+        for (key, value) in facts {
+            let _ = writeln!(html, "<tr><th>{}</th><td>{}</td></tr>", escaped(key), cell(value));
         }
     }
-    html.push_str("</table></div></details>\n");
+    html.push_str("</table></details>\n");
 }

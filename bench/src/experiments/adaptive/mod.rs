@@ -23,6 +23,8 @@ use crate::side::{Arguments, Side};
 /// Caller and service use the same waiting policy. The services take turns; those not in use are stopped.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "adaptive",
+    question: "Do adaptive waits follow the better of polling and sleeping?",
+    takes: [85, 45],
     paper: Some("pioman"),
     figure: Some("section 3.4"),
     about: "spin, block and adaptive waits, by call rate and number of competing processes",

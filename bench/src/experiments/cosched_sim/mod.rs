@@ -15,6 +15,8 @@ use models::{Model, PASTS, POLICIES};
 /// Simulated jobs with local tasks. Each cell is run with every seed; the models share the seeds, and are compared seed by seed.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "cosched-sim",
+    question: "Does scheduling by communication frequency shorten parallel jobs next to local tasks?",
+    takes: [120, 15],
     paper: Some("coscheduling"),
     figure: Some("Figs. 2-4"),
     about: "simulated: duration of parallel jobs with local tasks, under LINUX, DYN, PRED and their rivals",

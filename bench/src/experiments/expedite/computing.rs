@@ -54,6 +54,8 @@ struct Row {
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "expedite-fig5",
+    question: "Does a handler that computes for long keep its boost?",
+    takes: [7200, 180],
     figure: Some("Fig. 5"),
     about: "a handler that computes after each message: share of boosts granted, late pings, share of the background",
     axes: &[

@@ -38,6 +38,8 @@ const LEAST_TO_OFF: [(Transport, f64, [&str; 2]); 3] = [
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "expedite-handler",
+    question: "Is a flagged handler as quick as a real-time one?",
+    takes: [10800, 180],
     about: "time that a message waits for a sleeping handler while other processes compute, by boost of the handler",
     axes: &[
         Axis::new("transport", "Only handlers that wait on this", &["shm", "unix", "tcp"]),

@@ -57,6 +57,8 @@ struct Bars {
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "expedite-late",
+    question: "How rare are late pings with the flag, on one CPU?",
+    takes: [10800, 180],
     figure: Some("Fig. 2"),
     about: "handlers on one CPU, where virtual time has no quantum: p90 and p99 while processes compute, late pings of 10,000 with sleep-mostly processes",
     axes: &[Axis::new("transport", "Only handlers that wait on this", &["unix", "tcp-bare"]), SETTING],

@@ -24,6 +24,8 @@ const CAP: f64 = 0.1;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "expedite-nice",
+    question: "Does a flagged handler of low priority pass those of high priority, briefly?",
+    takes: [3600, 120],
     figure: Some("Section 3.4"),
     about: "a flagged handler at nice +10 against processes at nice -10: whether it passes them, and their loss",
     axes: &[Axis::new("setting", "Only handlers with this boost", &["off", "module", "fifo"])],

@@ -14,6 +14,8 @@ use crate::sample::approximate;
 /// Figure 3: the gain of the flagged pairs.
 pub(in crate::experiments) const PAIRS: Experiment = Experiment {
     name: "expedite-fig3",
+    question: "Do nine flagged pairs of ten stop suffering?",
+    takes: [3600, 120],
     figure: Some("Fig. 3"),
     about: "ten concurrent pairs, of which none or nine are flagged: gain of the nine",
     claims: &["X26"],
@@ -24,6 +26,8 @@ pub(in crate::experiments) const PAIRS: Experiment = Experiment {
 /// Figure 4: the loss of the others.
 pub(in crate::experiments) const TENTH: Experiment = Experiment {
     name: "expedite-fig4",
+    question: "What does the flag of nine pairs cost the tenth, and the background?",
+    takes: [7200, 180],
     figure: Some("Fig. 4"),
     about: "ten concurrent pairs, of which none or nine are flagged: loss of the tenth and of the background",
     claims: &["X27", "X28", "X28-judge", "X5"],

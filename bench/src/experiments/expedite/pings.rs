@@ -15,6 +15,8 @@ use crate::sample::approximate;
 /// Figure 1: with the existing kernel.
 pub(in crate::experiments) const PINGS_WITHOUT: Experiment = Experiment {
     name: "expedite-fig1",
+    question: "Which background delays the pings of an unflagged handler?",
+    takes: [3600, 120],
     figure: Some("Fig. 1"),
     about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, on an unmodified kernel",
     axes: &[SETTING],
@@ -26,6 +28,8 @@ pub(in crate::experiments) const PINGS_WITHOUT: Experiment = Experiment {
 /// Figure 2: with Expedite, and with the existing alternatives.
 pub(in crate::experiments) const PINGS_BOOSTED: Experiment = Experiment {
     name: "expedite-fig2",
+    question: "Does the flag remove these delays?",
+    takes: [3600, 120],
     figure: Some("Fig. 2"),
     about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, for every available boost",
     axes: &[SETTING],

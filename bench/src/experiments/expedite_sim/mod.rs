@@ -19,6 +19,8 @@ use trials::{Length, Measured, Trial, Workload};
 /// Simulated pings and scatters. Equal seeds give equal numbers on any machine.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "expedite-sim",
+    question: "Does a boost at a message's arrival remove the delays of a busy machine, by the paper's rules?",
+    takes: [60, 10],
     paper: Some("expedite"),
     figure: Some("Figs. 1-7"),
     about: "pings with sleepers and scatter with top, on simulated machines of the paper and with our budget",
