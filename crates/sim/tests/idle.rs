@@ -46,6 +46,23 @@ fn a_second_without_a_turn(seed: u64) -> u64 {
     scenario.finish()
 }
 
+fn a_short_limit(seed: u64) -> u64 {
+    let (options, limits) = Scenario::random_options(seed);
+    let limits = limits.with_liveness(Some(Nanos::from_millis(600)), None);
+    let mut scenario = Scenario::new(seed, 3, options, limits, Traffic::patient());
+    scenario.run(Nanos::from_millis(50 + seed * 37 % 1000));
+    scenario.set_traffic(Traffic::patient().silent());
+    scenario.run(Nanos::from_secs(20));
+    assert_together(&scenario);
+    scenario.finish()
+}
+
+/// Heartbeats at the usual interval would come after the end of the session.
+#[test]
+fn a_short_limit_has_short_heartbeats() {
+    for_each_seed(100, a_short_limit);
+}
+
 #[test]
 fn a_minute_of_silence_takes_no_peer_down() {
     for_each_seed(60, a_minute);

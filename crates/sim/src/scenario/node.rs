@@ -132,6 +132,8 @@ pub(super) struct ScenarioNode {
     next_burst: Nanos,
     last_tick: Nanos,
     tick_after: Nanos,
+    /// Time of the next tick if nothing is open: when a heartbeat is due or a peer may be lost.
+    tick_due: Nanos,
 }
 
 impl ScenarioNode {
@@ -174,6 +176,7 @@ impl ScenarioNode {
             next_burst: Nanos::ZERO,
             last_tick: common.world.clock_of(place).now(),
             tick_after: IDLE_TICK,
+            tick_due: common.world.clock_of(place).now() + IDLE_TICK,
         }
     }
 
@@ -443,9 +446,11 @@ impl ScenarioNode {
             return;
         }
         let (slept, executor) = (self.tick_after, self.executor.clone());
+        self.tick_due = now + IDLE_TICK;
         for id in self.peer_ids() {
             let ticked = self.with_sink(id, now, |session, sink| session.tick(now, slept, sink, &executor));
-            assert!(ticked.is_some(), "no other thread holds the engine");
+            let ticked = ticked.expect("no other thread holds the engine");
+            self.tick_due = self.tick_due.min(ticked.next_due);
         }
         self.last_tick = now;
         self.tick_after = self.tick_length();
@@ -454,7 +459,10 @@ impl ScenarioNode {
     fn tick_length(&self) -> Nanos {
         let busy =
             |peer: &Peer| peer.session.open_calls() != 0 || peer.session.work_in_flight(&self.executor) != 0;
-        if self.peers.values().any(busy) { BUSY_TICK } else { IDLE_TICK }
+        if self.peers.values().any(busy) {
+            return BUSY_TICK;
+        }
+        self.tick_due.since(self.last_tick).max(BUSY_TICK)
     }
 
     /// Returns the time of the next turn if nothing arrives.

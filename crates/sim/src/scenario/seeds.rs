@@ -12,6 +12,8 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 const TWICE: u64 = 10;
 /// Factor by which an unoptimised build is slower, and runs fewer seeds.
 const UNOPTIMISED: u64 = 20;
+/// Debug assertions say nothing about this: the simulation stage has both.
+const IS_OPTIMISED: bool = !matches!(env!("PRONTO_SIM_OPT_LEVEL").as_bytes(), b"0");
 
 /// Runs `story` once per seed, on all CPUs. Some seeds are run twice, with the same result. `usual` is the number of
 /// seeds, unless `PRONTO_SIM_SEEDS` sets it. A failure names its seed; `PRONTO_SIM_SEED` runs that seed alone.
@@ -71,7 +73,7 @@ fn range(usual: u64) -> Range<u64> {
     if let Some(seed) = number("PRONTO_SIM_SEED") {
         return seed..seed + 1;
     }
-    let usual = if cfg!(debug_assertions) { usual.div_ceil(UNOPTIMISED) } else { usual };
+    let usual = if IS_OPTIMISED { usual } else { usual.div_ceil(UNOPTIMISED) };
     0..number("PRONTO_SIM_SEEDS").unwrap_or(usual)
 }
 

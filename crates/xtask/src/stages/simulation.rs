@@ -1,5 +1,5 @@
-//! Runs the tests of simulated worlds over many seeds: `pronto-sim` and every crate marked `simulation = true`, optimised, with debug
-//! assertions.
+//! Runs the tests of simulated worlds over many seeds: `pronto-sim` and every crate marked `simulation = true`, in the profile
+//! `simulation`, which optimises and keeps debug assertions and overflow checks.
 
 use core::time::Duration;
 
@@ -13,6 +13,9 @@ use crate::workspace::{Package, Workspace};
 pub(super) const STAGE: Stage =
     Stage { name: "simulation", budget: minutes(3), quick: false, tools: &[tools::CC], plan };
 
+/// The profile in the workspace's manifest.
+const PROFILE: &str = "simulation";
+
 /// Conservative number of seeds per second of a simulation test, for choosing the number of seeds of a soak.
 const SEEDS_PER_SECOND: u64 = 50;
 
@@ -24,11 +27,8 @@ pub(super) fn claims(package: &Package) -> bool {
 fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
     for package in workspace.packages.iter().filter(|package| claims(package)) {
-        // Every test is a separate program. Optimising each across crates takes three times as long as all other work.
-        let mut command = CommandLine::cargo(["test", "--release", "--no-fail-fast", "-p", &package.name])
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            // A broken invariant ends the test that breaks it.
-            .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+        let mut command =
+            CommandLine::cargo(["test", "--profile", PROFILE, "--no-fail-fast", "-p", &package.name]);
         if let Effort::Full(time) = effort {
             command = command.env("PRONTO_SIM_SEEDS", seeds(time).to_string()).env("PRONTO_SIM_SOAK", "1");
         }
