@@ -62,8 +62,7 @@ fn the_help_has_an_example_and_the_exit_codes() {
 #[test]
 fn an_unprivileged_user_sees_the_refused_checks() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only root can run the program as another user");
-        return;
+        return pronto_skip::because("only root can run the program as another user");
     }
     let nobody = Command::new(env!("CARGO_BIN_EXE_pronto"))
         .args(["doctor", "--json"])
@@ -73,8 +72,7 @@ fn an_unprivileged_user_sees_the_refused_checks() {
     let output = match nobody {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            eprintln!("skipped: other users cannot read the program");
-            return;
+            return pronto_skip::because("other users cannot read the program");
         }
         Err(error) => panic!("{error}"),
     };

@@ -142,9 +142,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_probe_measures_something_and_ends() {
+    fn every_probe_of_one_cpu_measures_something_and_ends() {
+        measure_something(Cores::One);
+    }
+
+    #[test]
+    fn every_probe_of_two_cpus_measures_something_and_ends() {
+        if !pronto_skip::for_want_of_two_cpus() {
+            measure_something(Cores::Two);
+        }
+    }
+
+    fn measure_something(cores: Cores) {
         let placement = Placement::choose().unwrap();
-        for probe in PROBES.iter().filter(|probe| probe.cores == Cores::One || placement.pair().is_some()) {
+        for probe in PROBES.iter().filter(|probe| probe.cores == cores) {
             let mut recorder = Recorder::new();
             probe.measure(placement, Duration::from_millis(2), &mut recorder).unwrap();
             let sample = recorder.sample();

@@ -24,11 +24,13 @@ pub(crate) struct CommandLine {
     quiet: bool,
 }
 
-/// Numbers of tests, from the closing lines of `cargo test`.
+/// Numbers of tests, from the closing lines of `cargo test` and the marks of skipped tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) passed: u64,
+    /// Number of tests that returned, including skipped ones.
+    pub(crate) returned: u64,
     pub(crate) failed: u64,
+    pub(crate) skipped: u64,
     /// Number of test programs in which at least one test ran.
     pub(crate) programs: usize,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Counts {
 pub(crate) struct Outcome {
     pub(crate) end: End,
     pub(crate) tests: Counts,
+    /// The reason of each skipped test.
+    pub(crate) skipped: Vec<String>,
     /// The last lines of its stdout.
     pub(crate) output: Vec<String>,
 }
@@ -114,32 +118,32 @@ impl CommandLine {
         let mut child =
             command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{self}`"))?;
         let lines = lines_of(&mut child);
-        let mut tests = Counts::default();
-        let mut output = Vec::new();
+        let (mut tests, mut skipped, mut output) = (Counts::default(), Vec::new(), Vec::new());
         let start = now();
-        loop {
+        let end = loop {
             match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
                 Ok(line) => {
                     if !self.quiet {
                         println!("{line}");
                     }
                     tests.add(&line);
+                    skipped.extend(reason_of(&line).map(str::to_owned));
                     if output.len() == KEPT_LINES {
                         output.remove(0);
                     }
                     output.push(line);
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    let status = child.wait().with_context(|| format!("cannot wait for `{self}`"))?;
-                    return Ok(Outcome { end: End::Exited(status), tests, output });
+                    break End::Exited(child.wait().with_context(|| format!("cannot wait for `{self}`"))?);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     kill_tree(child.id());
                     child.wait().with_context(|| format!("cannot wait for `{self}`"))?;
-                    return Ok(Outcome { end: End::Killed, tests, output });
+                    break End::Killed;
                 }
             }
-        }
+        };
+        Ok(Outcome { end, tests, skipped, output })
     }
 }
 
@@ -155,8 +159,13 @@ impl fmt::Display for CommandLine {
 }
 
 impl Counts {
-    /// Adds the numbers of a closing line of a test program. Ignores other lines.
+    pub(crate) const fn passed(self) -> u64 {
+        self.returned.saturating_sub(self.skipped)
+    }
+
+    /// Adds the numbers of a closing line of a test program, or the mark of a skipped test. Ignores other lines.
     fn add(&mut self, line: &str) {
+        self.skipped += u64::from(reason_of(line).is_some());
         let Some((_, numbers)) = line.trim().strip_prefix("test result: ").and_then(|r| r.split_once(". "))
         else {
             return;
@@ -165,17 +174,24 @@ impl Counts {
             let mut parts = numbers.split("; ").filter_map(|part| part.split_once(' '));
             parts.find(|(_, of)| *of == what).and_then(|(number, _)| number.parse::<u64>().ok()).unwrap_or(0)
         };
-        let (passed, failed) = (number("passed"), number("failed"));
-        *self += Self { passed, failed, programs: usize::from(passed + failed > 0) };
+        let (returned, failed) = (number("passed"), number("failed"));
+        *self += Self { returned, failed, skipped: 0, programs: usize::from(returned + failed > 0) };
     }
 }
 
 impl core::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.passed += other.passed;
+        self.returned += other.returned;
         self.failed += other.failed;
+        self.skipped += other.skipped;
         self.programs += other.programs;
     }
+}
+
+/// Returns the reason in the mark of a skipped test.
+fn reason_of(line: &str) -> Option<&str> {
+    let (_place, reason) = line.strip_prefix(pronto_skip::MARK)?.split_once(": ")?;
+    Some(reason)
 }
 
 /// Returns the current time, for the durations of stages.
@@ -250,7 +266,16 @@ mod tests {
         counts.add("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out");
         counts.add("test session::closing ... ok");
         counts.add("a peer sent: test result: ok. 9 passed");
-        assert_eq!(counts, Counts { passed: 14, failed: 3, programs: 2 });
+        assert_eq!(counts, Counts { returned: 14, failed: 3, skipped: 0, programs: 2 });
+    }
+
+    #[test]
+    fn a_skipped_test_does_not_count_as_passed() {
+        let closing = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        let script = format!("echo; echo '{}a.rs:7: no: device'; echo '{closing}'", pronto_skip::MARK);
+        let outcome = shell(&script).run(AMPLE).unwrap();
+        assert_eq!(outcome.skipped, ["no: device"]);
+        assert_eq!((outcome.tests.passed(), outcome.tests.skipped, outcome.tests.programs), (2, 1, 1));
     }
 
     #[test]

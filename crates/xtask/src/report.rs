@@ -1,6 +1,7 @@
 //! The output of `cargo xtask test` before, between and after its stages.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use crate::child::Counts;
@@ -59,14 +60,18 @@ pub(crate) fn plan(stage: &Stage, plan: &Plan) {
 
 /// Prints the closing table, each failure with a command to repeat it, and the sum of all tests. Returns whether all stages passed.
 pub(crate) fn table(lines: &[Line<'_>]) -> bool {
-    println!("\n{:<12} {:>7} {:>7} {:>7} {:>7}  result", "stage", "time", "budget", "passed", "failed");
+    println!(
+        "\n{:<12} {:>7} {:>7} {:>7} {:>7} {:>7}  result",
+        "stage", "time", "budget", "passed", "failed", "skipped"
+    );
     let mut sum = Counts::default();
     for line in lines {
         let (took, budget) = (line.took.as_secs_f64(), line.stage.budget.as_secs());
-        let Counts { passed, failed, .. } = line.tests;
+        let Counts { failed, skipped, .. } = line.tests;
         println!(
-            "{:<12} {took:>5.0} s {budget:>5} s {passed:>7} {failed:>7}  {}",
+            "{:<12} {took:>5.0} s {budget:>5} s {:>7} {failed:>7} {skipped:>7}  {}",
             line.stage.name,
+            line.tests.passed(),
             result(line)
         );
         for note in &line.notes {
@@ -85,8 +90,17 @@ pub(crate) fn table(lines: &[Line<'_>]) -> bool {
             failures.iter().for_each(|failure| println!("  {failure}"));
         }
     }
-    println!("\n{} passed, {} failed", sum.passed, sum.failed);
+    println!("\n{} passed, {} failed, {} skipped", sum.passed(), sum.failed, sum.skipped);
     good
+}
+
+/// Returns a note for each reason for which tests were skipped, with their number.
+pub(crate) fn skipped(reasons: &[String]) -> Vec<String> {
+    let mut tests: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in reasons {
+        *tests.entry(reason).or_default() += 1;
+    }
+    tests.into_iter().map(|(reason, tests)| format!("SKIPPED {tests} tests: {reason}")).collect()
 }
 
 fn result(line: &Line<'_>) -> &'static str {
@@ -120,7 +134,7 @@ mod tests {
         Line {
             stage: &ALL[0],
             verdict,
-            tests: Counts { passed: 2, failed: 0, programs: 1 },
+            tests: Counts { returned: 2, failed: 0, skipped: 0, programs: 1 },
             took,
             notes: Vec::new(),
         }
@@ -136,7 +150,13 @@ mod tests {
     #[test]
     fn a_failed_stage_without_tests_counts_as_one_failure() {
         let line = line(Verdict::Failed(vec!["clippy".into()]), Duration::ZERO);
-        assert_eq!(counted(&line), Counts { passed: 2, failed: 1, programs: 1 });
+        assert_eq!(counted(&line), Counts { failed: 1, ..line.tests });
         assert!(!table(&[line]));
+    }
+
+    #[test]
+    fn skipped_tests_are_counted_by_reason() {
+        let reasons = ["one CPU", "no device", "one CPU"].map(str::to_owned);
+        assert_eq!(skipped(&reasons), ["SKIPPED 1 tests: no device", "SKIPPED 2 tests: one CPU"]);
     }
 }

@@ -56,8 +56,9 @@ pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effor
     for stage in stages {
         report::heading(stage);
         let start = now();
-        let plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
-        let (verdict, tests) = run_plan(workspace, stage, &plan, effort);
+        let mut plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
+        let Ran { verdict, tests, skipped } = run_plan(workspace, stage, &plan, effort);
+        plan.notes.extend(report::skipped(&skipped));
         lines.push(Line { stage, verdict, tests, took: start.elapsed(), notes: plan.notes });
     }
     let good = report::table(&lines);
@@ -73,10 +74,18 @@ fn prepare(workspace: &Workspace, stage: &Stage, effort: Effort) -> Result<Plan>
     Ok(plan)
 }
 
-fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -> (Verdict, Counts) {
-    let mut tests = Counts::default();
+/// The results of the steps of a plan.
+struct Ran {
+    verdict: Verdict,
+    tests: Counts,
+    /// The reason of each skipped test.
+    skipped: Vec<String>,
+}
+
+fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -> Ran {
+    let (mut tests, mut skipped) = (Counts::default(), Vec::new());
     if plan.steps.is_empty() {
-        return (Verdict::NothingRun, tests);
+        return Ran { verdict: Verdict::NothingRun, tests, skipped };
     }
     let more = if let Effort::Full(time) = effort { 2 * time } else { Duration::ZERO };
     let limit = HANGS_AFTER_BUDGETS * stage.budget + more;
@@ -88,6 +97,7 @@ fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -
             Work::Command(command) => command.run(limit).and_then(|outcome| {
                 tests += outcome.tests;
                 let result = judge(&outcome, step.programs, limit);
+                skipped.extend(outcome.skipped);
                 output = outcome.output;
                 result
             }),
@@ -101,7 +111,8 @@ fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -
         };
         failures.extend(result.err().map(|error| format!("{}: {error:#}", step.work)));
     }
-    (if failures.is_empty() { Verdict::Passed } else { Verdict::Failed(failures) }, tests)
+    let verdict = if failures.is_empty() { Verdict::Passed } else { Verdict::Failed(failures) };
+    Ran { verdict, tests, skipped }
 }
 
 fn judge(outcome: &Outcome, programs: usize, limit: Duration) -> Result<()> {
@@ -132,7 +143,7 @@ mod tests {
 
     fn failures(plan: &Plan) -> Vec<String> {
         let workspace = workspace(&[("core", Value::Null, &[])]);
-        match run_plan(&workspace, &stages::ALL[0], plan, Effort::Bounded).0 {
+        match run_plan(&workspace, &stages::ALL[0], plan, Effort::Bounded).verdict {
             Verdict::Failed(failures) => failures,
             _ => Vec::new(),
         }

@@ -65,8 +65,7 @@ fn memory_on_huge_pages_is_refused() {
     const HUGE: i64 = 2 << 20;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_HUGETLB;
     let Ok(huge) = memfd_create(c"huge", flags) else {
-        eprintln!("skipped: this kernel has no huge pages");
-        return;
+        return pronto_skip::because("this kernel has no huge pages");
     };
     ftruncate(&huge, 4 * HUGE).unwrap();
     memfd::seal_size(&huge).unwrap();

@@ -21,14 +21,8 @@ use crate::rig::{add, address, client, refused, shared_run, started, until};
 /// A user without files or processes here (`nobody`).
 const STRANGER: u32 = 65_534;
 
-/// Returns whether this process may become another user, and prints a note if not.
-fn may_change_user() -> bool {
-    let may = geteuid().is_root();
-    if !may {
-        eprintln!("skipped: only root can start a process of another user");
-    }
-    may
-}
+/// Reason to skip a test.
+const ONLY_ROOT: &str = "only root can start a process of another user";
 
 fn become_stranger() {
     let stranger = Uid::from_raw(STRANGER);
@@ -39,8 +33,8 @@ fn become_stranger() {
 #[test]
 fn a_node_does_not_dial_a_socket_of_another_user() {
     let _shared = shared_run();
-    if !may_change_user() {
-        return;
+    if !geteuid().is_root() {
+        return pronto_skip::because(ONLY_ROOT);
     }
     let address = address("shm", "squatted");
     let squatter = Child::start("squat", &[address.strip_prefix("shm:").unwrap()]);
@@ -76,8 +70,8 @@ pub(crate) fn squat(name: &str) {
 #[test]
 fn a_node_refuses_a_visitor_of_another_user() {
     let _shared = shared_run();
-    if !may_change_user() {
-        return;
+    if !geteuid().is_root() {
+        return pronto_skip::because(ONLY_ROOT);
     }
     let (node, address) = started(1, "shm", "visited");
     let (_good, peer) = client(2, &address);

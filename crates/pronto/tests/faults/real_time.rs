@@ -33,8 +33,7 @@ fn a_real_time_thread_lets_an_ordinary_one_on_its_cpu_release_the_engine() {
         let waits = Child::start("real-time", &[&address(transport, "real-time")]);
         let entered = waits.expect_line("entered ");
         if entered == "not" {
-            eprintln!("skipped: this process may not make a thread real-time");
-            return;
+            return pronto_skip::because("this process may not make a thread real-time");
         }
         assert_eq!(entered, "after its holder", "{transport}");
     }

@@ -142,7 +142,7 @@ impl Tests {
             End::Killed => return Ok(Some("the time limit".to_owned())),
         };
         if status.success() {
-            ensure!(outcome.tests.passed > 0, "no test ran");
+            ensure!(outcome.tests.passed() > 0, "no test ran");
             return Ok(None);
         }
         let failed = outcome.output.iter().find_map(|line| failed_test(line));
