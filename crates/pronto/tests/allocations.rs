@@ -1,35 +1,13 @@
 //! After a warm-up, a call does not allocate on any thread of either node. This file has only one test, because the count covers
 //! the whole process.
-#![expect(unsafe_code, reason = "the allocator counts")]
 
-use core::alloc::{GlobalAlloc, Layout};
+mod counting;
+
 use core::time::Duration;
-use std::alloc::System;
 
 use pronto::{Message, Node, Peer, WaitPolicy};
-use pronto_sync::atomic::{AtomicU64, Ordering};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: all calls go to the system allocator; counting accesses no memory of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SYNC: a statistics counter; orders nothing.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller fulfils the contract of the system allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller fulfils the contract, and `at` came from the system allocator.
-        unsafe { System.dealloc(at, layout) };
-    }
-}
+use counting::allocated;
 
 #[derive(Message, Clone, Debug, PartialEq)]
 #[message(name = "allocations.echo")]
@@ -53,13 +31,13 @@ const ROUNDS: usize = 20;
 
 /// Returns the allocations of the whole process during `calls` calls.
 fn during(calls: u64, peer: &Peer) -> u64 {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocated().times;
     for number in 0..calls {
         let bytes = core::array::from_fn(|at| number.to_le_bytes()[at % 8]);
         let echo = peer.call_within(&Ask { bytes }, TIMEOUT).expect("the other node is alive");
         assert_eq!(echo.bytes, bytes);
     }
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    allocated().times - before
 }
 
 #[test]
@@ -85,7 +63,7 @@ fn a_call_does_not_allocate_under_any_policy() {
         }
         drop((client, server));
     }
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocated().times;
     drop(vec![0_u8; 100]);
-    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the allocator must count");
+    assert!(allocated().times > before, "the allocator must count");
 }

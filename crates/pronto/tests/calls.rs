@@ -172,6 +172,11 @@ fn sleeps() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).expect("the usage is known").voluntary_context_switches()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the number of sleeps depends on the elapsed time")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
 /// The peer's handlers block and hold all credits. A sender must sleep until a credit arrives, not poll for it.
 #[test]
 fn a_sender_without_credit_sleeps_until_one_arrives() {
@@ -198,17 +203,18 @@ fn a_sender_without_credit_sleeps_until_one_arrives() {
             sent += 1;
         }
         let shut = Duration::from_millis(200);
-        let slept = std::thread::scope(|scope| {
+        let (slept, took) = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let before = sleeps();
+                let (before, begun) = (sleeps(), now());
                 peer.notify_within(&Tell {}, TIMEOUT).unwrap();
-                sleeps() - before
+                (sleeps() - before, begun.elapsed())
             });
             std::thread::park_timeout(shut);
             drop(closed);
             waiting.join().unwrap()
         });
-        assert!(slept < 200, "{transport}: the sender slept {slept} times in {shut:?}");
+        let most = 10 + took.as_millis();
+        assert!(u128::try_from(slept).unwrap() <= most, "{transport}: {slept} sleeps in {took:?}");
         // Repeats this many times, with credits that arrive while the sender falls asleep.
         let more = 20_000;
         (0..more).for_each(|_| peer.notify_within(&Tell {}, TIMEOUT).unwrap());
@@ -362,31 +368,28 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// While a call is open, a tick finds its reply within 4 ms. A reply that comes sooner has woken the thread: the call before it has
+/// ended right after such a tick.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "only the elapsed time distinguishes a wake-up from a tick")]
 fn a_reply_wakes_the_node_for_a_future() {
+    const SOONER: Duration = Duration::from_millis(3);
     for transport in ["shm", "tcp"] {
         let (_server, client) = connected_pair("future", transport, WaitPolicy::Block);
         let peer = client.wait_for_peer(1, TIMEOUT).expect("the peer connects");
-        let median = || {
-            let mut times: Vec<_> = (0..101)
-                .map(|i| {
-                    let begun = std::time::Instant::now();
-                    let sum =
-                        block_on(peer.start(&Add { values: vec![i, 1] }).expect("sent")).expect("a reply");
-                    assert_eq!(sum.total, i + 1);
-                    // A call whose caller waits comes between, and must not change the result.
-                    assert_eq!(peer.call(&Add { values: vec![i] }).expect("a reply").total, i);
-                    begun.elapsed()
-                })
-                .collect();
-            times.sort_unstable();
-            times[50]
+        let is_prompt = |i: &u64| {
+            let begun = std::time::Instant::now();
+            let sum = block_on(peer.start(&Add { values: vec![*i, 1] }).expect("sent")).expect("a reply");
+            assert_eq!(sum.total, i + 1);
+            // A call whose caller waits comes between, and must not change the result.
+            assert_eq!(peer.call(&Add { values: vec![*i] }).expect("a reply").total, *i);
+            begun.elapsed() < SOONER
         };
-        // A woken thread may have to wait until the slice of a computing thread ends, which takes as long as a tick.
-        let medians = [(); 4].map(|()| median());
-        let prompt = medians.iter().any(|median| *median < Duration::from_millis(3));
-        assert!(prompt, "{transport}: medians of {medians:?} suggest that only ticks woke the thread");
+        // A woken thread may have to wait until the slice of a computing thread ends, which takes as long as a tick. So on a busy
+        // machine more calls are needed, until enough were prompt.
+        let prompt = (0..5_000).filter(is_prompt).take(50).count();
+        assert_eq!(prompt, 50, "{transport}: it seems that only ticks woke the thread");
+        assert_eq!(peer.session().stats().lost_wake_ups.count(), 0, "{transport}: a wake-up was lost");
     }
 }
 

@@ -10,10 +10,14 @@ use pronto::{Builder, Node, WaitPolicy};
 use affinity::bind_to_one_cpu;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-const ADDRESS: &str = "shm:@pronto-test-nodes-here";
+
+/// Returns the address of node 1.
+fn address() -> String {
+    format!("shm:@pronto-test-nodes-here-{}", std::process::id())
+}
 
 fn joins(node: Builder) -> Node {
-    let node = node.wait(WaitPolicy::Block).peer(1, ADDRESS).start().expect("the node starts");
+    let node = node.wait(WaitPolicy::Block).peer(1, &address()).start().expect("the node starts");
     node.wait_for_peer(1, TIMEOUT).expect("the nodes connect");
     node
 }
@@ -30,7 +34,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn another_node_counts_while_it_is_connected_and_a_visitor_does_not() {
     bind_to_one_cpu();
-    let node = Node::builder(1).wait(WaitPolicy::Block).listen(ADDRESS).start().expect("the node starts");
+    let node = Node::builder(1).wait(WaitPolicy::Block).listen(&address()).start().expect("the node starts");
     let why = || node.status().contention.map(|contention| contention.to_string()).unwrap_or_default();
     let are_too_many = || why() == "there are more nodes on this host than CPUs";
     let visitor = joins(Node::visitor());

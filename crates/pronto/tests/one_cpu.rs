@@ -17,6 +17,8 @@ const POSTS: u64 = 40;
 /// Bound on context switches per post: one yield before each post, and one to the holder of the engine lock. Without that yield
 /// it would take about 6 switches over shared memory and 50 over TCP, and hundreds in optimized builds.
 const SWITCHES_PER_POST: u64 = 4;
+/// Rounds of posts, of which the one with the fewest switches counts: on a busy machine the CPU also goes to other processes.
+const ROUNDS: u32 = 6;
 /// Time for which the test waits for a receive without a message.
 const NOTHING_COMES: Duration = Duration::from_millis(200);
 
@@ -35,6 +37,11 @@ fn ran(who: UsageWho) -> Duration {
     part(usage.user_time()) + part(usage.system_time())
 }
 
+/// Returns an address to listen at for each transport.
+fn addresses(name: &str) -> [String; 2] {
+    [format!("shm:@pronto-test-one-cpu-{name}-{}", std::process::id()), "tcp:127.0.0.1:0".into()]
+}
+
 /// Starts a node elsewhere, and a node whose serving thread polls on this thread's CPU. Returns both and the peer handle.
 fn node_polling_on_this_cpu(listen: &str) -> (Node, Node, Peer) {
     let other = Node::builder(721).wait(WaitPolicy::Block).listen(listen);
@@ -49,19 +56,23 @@ fn node_polling_on_this_cpu(listen: &str) -> (Node, Node, Peer) {
 
 #[test]
 fn a_receive_is_posted_while_a_serving_thread_polls_on_the_same_cpu() {
-    for listen in ["shm:@pronto-test-one-processor", "tcp:127.0.0.1:0"] {
+    for listen in addresses("post") {
+        let at = listen.clone();
         let counted = std::thread::spawn(move || {
-            let (_other, here, peer) = node_polling_on_this_cpu(listen);
+            let (_other, here, peer) = node_polling_on_this_cpu(&at);
             let memory = here.region(4096).expect("there is memory");
-            let before = switches();
-            for _ in 0..POSTS {
-                // The serving thread is in the middle of a poll batch when this thread continues.
-                std::thread::yield_now();
-                let mut posted = peer.post(TAG, &memory, 0..4096).expect("the receive is posted");
-                posted.cancel();
-                posted.wait(TIMEOUT).expect_err("the receive was cancelled");
-            }
-            switches() - before
+            let round = || {
+                let before = switches();
+                for _ in 0..POSTS {
+                    // The serving thread is in the middle of a poll batch when this thread continues.
+                    std::thread::yield_now();
+                    let mut posted = peer.post(TAG, &memory, 0..4096).expect("the receive is posted");
+                    posted.cancel();
+                    posted.wait(TIMEOUT).expect_err("the receive was cancelled");
+                }
+                switches() - before
+            };
+            (0..ROUNDS).map(|_| round()).min().expect("there are rounds")
         });
         let switches = counted.join().expect("the thread does not panic");
         assert!(
@@ -73,9 +84,10 @@ fn a_receive_is_posted_while_a_serving_thread_polls_on_the_same_cpu() {
 
 #[test]
 fn a_blocking_wait_sleeps_while_a_serving_thread_polls_on_the_same_cpu() {
-    for listen in ["shm:@pronto-test-one-processor-wait", "tcp:127.0.0.1:0"] {
+    for listen in addresses("wait") {
+        let at = listen.clone();
         let waited = std::thread::spawn(move || {
-            let (_other, here, peer) = node_polling_on_this_cpu(listen);
+            let (_other, here, peer) = node_polling_on_this_cpu(&at);
             let memory = here.region(4096).expect("there is memory");
             let mut posted = peer.post(TAG, &memory, 0..4096).expect("the receive is posted");
             let before = ran(UsageWho::RUSAGE_THREAD);
@@ -95,9 +107,10 @@ fn a_blocking_wait_sleeps_while_a_serving_thread_polls_on_the_same_cpu() {
 #[test]
 fn a_long_message_is_left_to_a_serving_thread_that_polls_on_the_same_cpu() {
     const LEN: usize = 32 << 20;
-    for listen in ["shm:@pronto-test-one-processor-long", "tcp:127.0.0.1:0"] {
+    for listen in addresses("long") {
+        let at = listen.clone();
         let waited = std::thread::spawn(move || {
-            let (other, here, peer) = node_polling_on_this_cpu(listen);
+            let (other, here, peer) = node_polling_on_this_cpu(&at);
             let (theirs, memory) = (other.region(LEN), here.region(LEN));
             let (theirs, memory) = (theirs.expect("there is memory"), memory.expect("there is memory"));
             let back = other.wait_for_peer(722, TIMEOUT).expect("the nodes connect");

@@ -85,7 +85,8 @@ struct PokePooled {}
 fn notes_after_a_sleep_have_times_after_it() {
     const PAUSE: Duration = Duration::from_millis(100);
     // Each node's clock begins at its start, so the notes of the two runs are distinguished by the caller.
-    for (caller, listen) in [(704, "shm:@pronto-test-recorder-pause"), (705, "tcp:127.0.0.1:0")] {
+    let shm = format!("shm:@pronto-test-recorder-pause-{}", std::process::id());
+    for (caller, listen) in [(704, shm.as_str()), (705, "tcp:127.0.0.1:0")] {
         let server = Node::builder(703)
             .wait(WaitPolicy::Block)
             .listen(listen)

@@ -81,7 +81,8 @@ fn rung(peer: &Peer, gate: &Gate) -> (u64, u64) {
 
 #[test]
 fn batched_calls_share_a_doorbell() {
-    for name in ["shm:@pronto-test-together", "tcp:127.0.0.1:0"] {
+    let shm = format!("shm:@pronto-test-together-{}", std::process::id());
+    for name in [shm.as_str(), "tcp:127.0.0.1:0"] {
         let (_server, _client, peer, gate) = pair(name, Doorbells::Shared);
         // The serving thread may also ring in between, in its tick.
         let (started, _) = rung(&peer, &gate);
@@ -109,7 +110,8 @@ fn a_wait_flushes_the_batch_that_contains_its_call() {
 
 #[test]
 fn a_wait_for_an_available_reply_rings_no_doorbell() {
-    for name in ["shm:@pronto-test-together-answered", "tcp:127.0.0.1:0"] {
+    let shm = format!("shm:@pronto-test-together-answered-{}", std::process::id());
+    for name in [shm.as_str(), "tcp:127.0.0.1:0"] {
         let (_server, _client, peer, _gate) = pair(name, Doorbells::Shared);
         let stats = peer.session().stats();
         // The serving thread may ring in between, in its tick.

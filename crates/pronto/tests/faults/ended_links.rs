@@ -8,7 +8,7 @@ use pronto_wire::{Acks, Header, Kind, RawHeader};
 
 use crate::child::Child;
 use crate::raw::Raw;
-use crate::rig::{Watch, address, exclusive_run, shared_run};
+use crate::rig::{TIMEOUT, Watch, address, exclusive_run, shared_run};
 
 /// Links that end in a test. Their descriptors exceed [`SLACK`].
 const ROUNDS: u16 = 8;
@@ -29,9 +29,6 @@ fn assert_closed(process: &Child, before: usize) {
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }
-
-/// Time limit for closing descriptors.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
 fn links_of_corrupt_peers_leave_no_descriptors() {

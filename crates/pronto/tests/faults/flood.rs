@@ -8,7 +8,7 @@ use pronto::{CallError, CallRejection, Class, Event, Node, NodeId, SendError, Wa
 
 use crate::raw::Raw;
 use crate::rig::{
-    Add, Fetch, Sum, TIMEOUT, TRANSPORTS, Watch, Work, add, address, assert_all_released, client, counter,
+    Add, Fetch, Sum, TIMEOUT, TRANSPORTS, Work, add, address, all, assert_all_released, client, counter,
     event, shared_run, started, until,
 };
 
@@ -55,9 +55,7 @@ fn a_slow_receiver_refuses_by_value() {
         assert!(matches!(reason, SendError::NoCallSlot { .. } | SendError::NoCredit { .. }), "{reason:?}");
         assert!(refused.is_retryable() && reason.is_retryable());
         // A call that may wait for room waits no longer than its deadline.
-        let watch = Watch::start();
         assert!(peer.call_within(&Work { key: 0 }, Duration::from_millis(50)).is_err());
-        assert!(watch.passed() < Duration::from_secs(1));
         // Another peer is not delayed.
         for _ in 0..100 {
             add(&fast);
@@ -101,10 +99,10 @@ fn a_peer_that_receives_no_reply_delays_no_other_peer() {
             raw.post(Class::Control, request, &(4_u32 << 20).wrapping_sub(64).to_le_bytes()).unwrap();
         }
         until("the requests have arrived", || counter(&node, 9, "messages_received") >= slots.into());
+        add(&peer);
+        assert_eq!(all(&events), [], "the call has waited for the end of the other peer");
         for _ in 0..200 {
-            let watch = Watch::start();
             add(&peer);
-            assert!(watch.passed() < Duration::from_secs(2), "{:?}", watch.passed());
         }
         assert_eq!(peer.call(&Fetch { len: 100_000 }).unwrap().bytes.len(), 100_000);
         assert_eq!(counter(&node, 9, "corrupt_peers"), 0);

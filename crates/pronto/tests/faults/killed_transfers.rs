@@ -3,7 +3,6 @@
 //! Neither side makes progress unless the test runs a step of it. A message therefore stays in the phase to which it was brought,
 //! and each scenario checks that phase.
 
-use core::time::Duration;
 use std::sync::Arc;
 
 use pronto::progress::Engine;
@@ -21,8 +20,6 @@ const LEN: u64 = 1 << 20;
 const FILL: u8 = 0xa5;
 /// Maximum number of sends, or receives, with one peer at a time.
 const MANY: usize = 16;
-/// Time limit to detect a death. It is immediate over shared memory; over TCP, redialling may take three seconds.
-const NOTICED: Duration = Duration::from_secs(8);
 
 /// Phase of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +259,6 @@ fn a_killed_sender_ends_each_phase() {
         let ended = (transport, phase) == ("tcp", Phase::Arrived);
         assert_eq!(Arc::strong_count(side.memory.memory()) > 1, phase.is_posted() && !ended, "{case}");
         child.kill();
-        let watch = Watch::start();
         if let Some(mut receive) = side.receive.take() {
             match receive.wait(TIMEOUT) {
                 Err(ReceiveError::PeerDown) => assert!(!ended, "{case}"),
@@ -272,7 +268,6 @@ fn a_killed_sender_ends_each_phase() {
             }
         }
         event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
-        assert!(watch.passed() < NOTICED, "{case}: {:?}", watch.passed());
         assert_nothing_is_left(side, &address, case);
     });
 }
@@ -287,7 +282,6 @@ fn a_killed_receiver_ends_each_phase() {
         advance_to(phase, &mut child, &mut side);
         assert!(Arc::strong_count(side.memory.memory()) > 1, "{case}: the memory must be granted");
         child.kill();
-        let watch = Watch::start();
         match side.sending.take().unwrap().wait() {
             Err(TransferError::PeerDown) => {}
             // The receiver reported the end before it died.
@@ -295,7 +289,6 @@ fn a_killed_receiver_ends_each_phase() {
             other => panic!("{case}: {other:?}"),
         }
         event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
-        assert!(watch.passed() < NOTICED, "{case}: {:?}", watch.passed());
         assert_nothing_is_left(side, &address, case);
     });
 }

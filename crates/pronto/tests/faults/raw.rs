@@ -1,6 +1,5 @@
 //! A peer without a session: it greets as a node does, and then sends whatever the test requests.
 
-use core::time::Duration;
 use std::sync::Arc;
 
 use pronto::{Address, Class, Epoch, LayoutHash, Message, NameHash, NodeId, Payload, ServiceId};
@@ -16,9 +15,7 @@ use pronto_node::AnyQueuePair;
 use pronto_wire::greeting::MAX_GREETING;
 use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, TypeEntry, TypeId};
 
-use crate::rig::{Add, until};
-
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::rig::{Add, TIMEOUT, until};
 
 /// A connection attempt whose greeting was accepted, and nothing more.
 pub(crate) struct HalfMade {

@@ -8,7 +8,7 @@ use pronto::{Epoch, Node, NodeId};
 use pronto_core::session::{Identity, Limits, greet};
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal};
 
-use crate::rig::{Watch, add, client, refused, shared_run, started, until};
+use crate::rig::{add, client, refused, shared_run, started, until};
 
 /// First bytes of a connection that begins a handshake.
 const FIRST: &[u8; 8] = b"pronto\x031";
@@ -137,7 +137,6 @@ fn silent_strangers_time_out_and_excess_ones_are_refused() {
     let _shared = shared_run();
     let (node, address) = started(1, "tcp", "silence");
     let (_good, peer) = client(2, &address);
-    let watch = Watch::start();
     let half_open: Vec<_> = (0..200).map(|_| stranger(&address)).collect();
     // Calls of the good peer succeed all the time.
     until("some are refused immediately", || {
@@ -147,7 +146,6 @@ fn silent_strangers_time_out_and_excess_ones_are_refused() {
     for stream in half_open {
         assert_dropped(stream);
     }
-    assert!(watch.passed() < Duration::from_secs(12), "{:?}", watch.passed());
     until("the silent ones are counted", || refused(&node, "silent") >= 16);
     until("all 200 are counted", || refused(&node, "silent") + refused(&node, "crowded") >= 200);
     add(&peer);
