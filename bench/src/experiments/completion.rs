@@ -233,7 +233,7 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 /// Payload, bytes: too long for an inline message, so it is placed in send memory.
 const BYTES: usize = 64;
 
-/// Number of threads besides the senders that need a CPU of their own: the receiver's and the dedicated one.
+/// Number of other threads that need a CPU of their own: the receiver's and the dedicated one.
 const OTHERS: usize = 2;
 
 /// Least multiple that counts as longer. Chosen by us; no source.

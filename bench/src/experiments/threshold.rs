@@ -153,7 +153,7 @@ fn setup_or_copy(shm: &[&Row]) -> Option<Claim> {
     let least = small.min_by(f64::total_cmp)?;
     let crossover = ratios.iter().find(|(_, ratio)| *ratio <= 1.0);
     let crossover =
-        crossover.map_or("at no measured size".to_owned(), |(size, _)| format!("from {size} B on"));
+        crossover.map_or_else(|| "at no measured size".to_owned(), |(size, _)| format!("from {size} B on"));
     let detail = format!("over shared memory; a copy costs as much as setting up {crossover}");
     Some(copy_is_cheap(detail, least))
 }

@@ -229,7 +229,6 @@ const ROWS: &[Row] = &[
                 published: Published::Number(Sizes::PUBLISHED.bytes_over_1k),
             },
         ],
-        ..Row::DEFAULT
     },
     Row {
         id: "K17",
@@ -376,7 +375,6 @@ const ROWS: &[Row] = &[
                 published: Published::Nothing,
             },
         ],
-        ..Row::DEFAULT
     },
     Row {
         id: "K28",
@@ -403,7 +401,6 @@ const ROWS: &[Row] = &[
             text: "A send takes longer with a completion thread than if its sender polls",
             published: Published::Text("up to hundreds of us more"),
         }],
-        ..Row::DEFAULT
     },
     Row {
         id: "K30",

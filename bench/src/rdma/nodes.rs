@@ -20,7 +20,7 @@ pub(crate) struct LabNode {
     pub(crate) gid: String,
 }
 
-/// What carries the nodes' traffic.
+/// Kind of the nodes' RDMA devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     /// An RDMA card.
