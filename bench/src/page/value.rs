@@ -30,12 +30,12 @@ impl Unit {
     /// Returns a number with this unit.
     pub(super) fn show(self, value: f64) -> String {
         match self {
-            Self::Plain => results::number(value),
+            Self::Plain => thousands(value, ""),
             Self::Time(ns) => time(value * ns),
             Self::Share => percent(value),
             Self::Multiple => format!("{}\u{d7}", digits(value)),
             Self::Bytes => bytes(value),
-            Self::Named(unit) => format!("{} {unit}", results::number(value)),
+            Self::Named(unit) => thousands(value, unit),
         }
     }
 
@@ -66,8 +66,6 @@ pub(super) fn of_statement(text: &str) -> (&str, Unit) {
         Unit::Multiple
     } else if says("Share") || says("share") {
         Unit::Share
-    } else if text.contains("per second") {
-        Unit::Named("/s")
     } else {
         Unit::Plain
     };
@@ -92,30 +90,31 @@ pub(super) fn of_column(column: &str) -> (String, Unit) {
     }
     let ending = |(end, unit): &(&str, Unit)| Some((column.strip_suffix(end)?, *unit));
     let (name, unit) = ENDINGS.iter().find_map(ending).unwrap_or((column, Unit::Plain));
-    (name.replace('_', " "), unit)
+    let (first, rest) = name.split_at(name.len().min(1));
+    (first.to_ascii_uppercase() + &rest.replace('_', " "), unit)
 }
 
 const COLUMNS: &[(&str, &str, Unit)] = &[
-    ("p50_ns", "median time", Unit::NS),
-    ("p50_us", "median time", Unit::US),
+    ("p50_ns", "Median time", Unit::NS),
+    ("p50_us", "Median time", Unit::US),
     ("p99_ns", "99th percentile", Unit::NS),
     ("p99_us", "99th percentile", Unit::US),
-    ("mean_ns", "mean time", Unit::NS),
-    ("mean_us", "mean time", Unit::US),
-    ("batch_ns", "time of an operation in a batch", Unit::NS),
-    ("step_ns", "time of the step", Unit::NS),
-    ("send_ns", "time of a send", Unit::NS),
-    ("buffer_ns", "time of a buffer", Unit::NS),
-    ("seconds", "time", Unit::S),
-    ("rpc_per_s", "calls per second", Unit::Named("/s")),
-    ("messages_per_s", "messages per second", Unit::Named("/s")),
-    ("calls_per_s", "calls per second", Unit::Named("/s")),
-    ("gbytes_per_s", "throughput", Unit::Named("GB/s")),
-    ("ratio", "multiple of the floor", Unit::Multiple),
-    ("late", "share of late pings", Unit::Share),
-    ("buffer_share", "share of the buffer in a send", Unit::Share),
-    ("growth_kib", "growth of resident memory", Unit::Named("KiB")),
-    ("peak_mib", "largest resident memory", Unit::Named("MiB")),
+    ("mean_ns", "Mean time", Unit::NS),
+    ("mean_us", "Mean time", Unit::US),
+    ("batch_ns", "Time of an operation in a batch", Unit::NS),
+    ("step_ns", "Time of the step", Unit::NS),
+    ("send_ns", "Time of a send", Unit::NS),
+    ("buffer_ns", "Time of a buffer", Unit::NS),
+    ("seconds", "Time", Unit::S),
+    ("rpc_per_s", "Calls per second", Unit::Named("/s")),
+    ("messages_per_s", "Messages per second", Unit::Named("/s")),
+    ("calls_per_s", "Calls per second", Unit::Named("/s")),
+    ("gbytes_per_s", "Throughput", Unit::Named("GB/s")),
+    ("ratio", "Multiple of the floor", Unit::Multiple),
+    ("late", "Share of late pings", Unit::Share),
+    ("buffer_share", "Share of the buffer in a send", Unit::Share),
+    ("growth_kib", "Growth of resident memory", Unit::Named("KiB")),
+    ("peak_mib", "Largest resident memory", Unit::Named("MiB")),
 ];
 
 const ENDINGS: &[(&str, Unit)] = &[
@@ -139,6 +138,17 @@ fn time(ns: f64) -> String {
         _ => (ns / 1e9, "s"),
     };
     format!("{} {unit}", digits(value))
+}
+
+/// Returns a number with three digits, in thousands, millions or billions if it is large.
+fn thousands(value: f64, unit: &str) -> String {
+    let (value, prefix) = match value.abs() {
+        size if size < 1e4 => (value, ""),
+        size if size < 1e6 => (value / 1e3, "k"),
+        size if size < 1e9 => (value / 1e6, "M"),
+        _ => (value / 1e9, "G"),
+    };
+    format!("{} {prefix}{unit}", digits(value)).trim_end().to_owned()
 }
 
 fn percent(share: f64) -> String {
@@ -190,6 +200,9 @@ mod tests {
             ["0 %", "0.07 %", "6.6 %", "97.1 %", "100 %"]
         );
         assert_eq!([64.0, 1024.0, 4_194_304.0].map(bytes), ["64 B", "1 KiB", "4 MiB"]);
+        let named = [0.5, 9_999.0, 363_184.0, 10_000_000.0].map(|value| Unit::Named("/s").show(value));
+        assert_eq!(named, ["0.5 /s", "9999 /s", "363 k/s", "10 M/s"]);
+        assert_eq!(Unit::Plain.show(50_503.0), "50.5 k");
         assert_eq!(Unit::Multiple.show(1.1149), "1.11\u{d7}");
     }
 
@@ -204,8 +217,8 @@ mod tests {
 
     #[test]
     fn columns_have_titles_without_their_unit() {
-        assert_eq!(of_column("mean_us"), ("mean time".into(), Unit::US));
-        assert_eq!(of_column("receiver_wait_us"), ("receiver wait".into(), Unit::US));
-        assert_eq!(of_column("work_per_cpu"), ("work per cpu".into(), Unit::Plain));
+        assert_eq!(of_column("mean_us"), ("Mean time".into(), Unit::US));
+        assert_eq!(of_column("receiver_wait_us"), ("Receiver wait".into(), Unit::US));
+        assert_eq!(of_column("work_per_cpu"), ("Work per cpu".into(), Unit::Plain));
     }
 }

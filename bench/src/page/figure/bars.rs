@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use super::scale::Scale;
-use super::{Legend, start};
+use super::{Legend, heading, start};
 use crate::page::escaped;
 use crate::page::value::Unit;
 
@@ -14,8 +14,6 @@ pub(super) struct Bars {
     pub(super) unit: Unit,
     pub(super) logarithmic: bool,
     pub(super) legend: Legend,
-    /// Values of the paper that hold for all rows.
-    pub(super) marks: Vec<f64>,
     pub(super) panels: Vec<Panel>,
 }
 
@@ -23,6 +21,8 @@ pub(super) struct Bars {
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) title: String,
+    /// Values of the paper for all of its rows.
+    pub(super) marks: Vec<f64>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -52,37 +52,38 @@ impl Bars {
     /// Writes the figure; nothing if there is no bar.
     pub(super) fn write(&self, html: &mut String) {
         let bars = || self.panels.iter().flat_map(|panel| &panel.rows).flat_map(|row| &row.bars);
-        let values =
-            bars().flat_map(|bar| [Some(bar.end()), bar.floor]).flatten().chain(self.marks.iter().copied());
+        let values = bars().flat_map(|bar| [Some(bar.end()), bar.floor]).flatten();
+        let marks = self.panels.iter().flat_map(|panel| panel.marks.iter().copied());
         if bars().next().is_none() {
             return;
         }
-        let scale = Scale::of(values, self.logarithmic);
+        let scale = Scale::of(values.chain(marks), self.logarithmic);
         let note = if scale.is_logarithmic() { ", logarithmic" } else { "" };
         start(html, &format!("{}{note}", self.title), &self.legend);
+        // The values of several bars stand next to them, the one of a single bar above it.
+        let several = self.panels.iter().flat_map(|panel| &panel.rows).any(|row| row.bars.len() > 1);
+        html.push_str("<div class=\"panels\">\n");
         for panel in &self.panels {
-            if !panel.title.is_empty() {
-                let _ = writeln!(html, "<h4>{}</h4>", escaped(&panel.title));
-            }
-            html.push_str("<div class=\"bars\">\n");
+            let _ = write!(
+                html,
+                "<div class=\"panel bars{}\">{}",
+                if several { " several" } else { "" },
+                heading(&panel.title)
+            );
             for row in &panel.rows {
-                self.row(html, row, scale);
+                Self::row(html, row, &panel.marks, scale);
             }
             html.push_str("<div class=\"axis\">");
             for tick in scale.ticks() {
-                let _ = write!(
-                    html,
-                    "<span style=\"left:{:.2}%\">{}</span>",
-                    scale.place(tick),
-                    escaped(&self.unit.show(tick))
-                );
+                let (at, text) = (scale.place(tick), escaped(&self.unit.show(tick)));
+                let _ = write!(html, "<span style=\"left:{at:.2}%\">{text}</span>");
             }
             html.push_str("</div></div>\n");
         }
-        html.push_str("</figure>\n");
+        html.push_str("</div></figure>\n");
     }
 
-    fn row(&self, html: &mut String, row: &Row, scale: Scale) {
+    fn row(html: &mut String, row: &Row, marks: &[f64], scale: Scale) {
         let _ = write!(html, "<div class=\"row\"><span class=\"name\">{}</span>", escaped(&row.name));
         for bar in &row.bars {
             let _ = write!(html, "<span class=\"value\">{}</span><span class=\"track\">", escaped(&bar.text));
@@ -98,7 +99,7 @@ impl Bars {
                 before += value;
             }
             let strokes = [(bar.floor, "floor")].into_iter().filter_map(|(at, class)| Some((at?, class)));
-            for (at, class) in strokes.chain(self.marks.iter().map(|mark| (*mark, "mark"))) {
+            for (at, class) in strokes.chain(marks.iter().map(|mark| (*mark, "mark"))) {
                 let _ = write!(html, "<i class=\"{class}\" style=\"left:{:.2}%\"></i>", scale.place(at));
             }
             html.push_str("</span>");

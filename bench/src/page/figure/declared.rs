@@ -184,6 +184,7 @@ pub(super) const ALL: &[Drawn] = &[
         values: &[(column("mean_us"), "")],
         unit: Unit::US,
         marks: &[(6_000.0, "the paper: over 6 ms for ranks 5 to 7 in (a)")],
+        marked: "7a",
         form: Form::Bars { names: &["who"], published: &[] },
         ..Drawn::DEFAULT
     },

@@ -75,12 +75,13 @@ fn figure(result: &Value, axes: &[&str], column: &str) -> bars::Bars {
     };
     let panels = parts(&rows, axes).into_iter().map(|(part, rows)| bars::Panel {
         title: part.join(" "),
+        marks: Vec::new(),
         rows: rows.iter().filter_map(|row| bar(row, part.len())).collect(),
     });
     let values = || rows.iter().flat_map(|row| [number(row, column), floor(row)]).flatten();
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let logarithmic = most / least > FAR_APART;
-    bars::Bars { title, unit, logarithmic, marks: Vec::new(), panels: panels.collect(), legend }
+    bars::Bars { title, unit, logarithmic, panels: panels.collect(), legend }
 }
 
 /// Divides rows into parts of at most [`MOST`], by the values of as few selection columns as necessary.
@@ -146,7 +147,7 @@ mod tests {
         ]});
         let html = html(&result, &["provider"]);
         assert!(html.contains("logarithmic") && html.matches("class=\"floor\" style").count() == 2, "{html}");
-        assert!(html.contains("median time") && html.contains("53 us"), "{html}");
+        assert!(html.contains("Median time") && html.contains("53 us"), "{html}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use super::scale::Scale;
-use super::{Legend, start};
+use super::{Legend, heading, start};
 use crate::page::escaped;
 use crate::page::value::Unit;
 
@@ -50,8 +50,9 @@ impl Lines {
         if points().next().is_none() {
             return;
         }
-        let x = Scale::of(points().map(|(x, _)| *x), self.x.logarithmic);
-        let y = Scale::of(points().map(|(_, y)| *y).chain(self.marks.iter().copied()), self.y.logarithmic);
+        let x = Scale::across(points().map(|(x, _)| *x), self.x.logarithmic);
+        let y = Scale::of(points().map(|(_, y)| *y).chain(self.marks.iter().copied()), self.y.logarithmic)
+            .aired();
         let mut across: Vec<f64> = points().map(|(x, _)| *x).collect();
         across.sort_by(f64::total_cmp);
         across.dedup();
@@ -65,8 +66,12 @@ impl Lines {
 
     fn panel(&self, html: &mut String, panel: &Panel, [x, y]: [Scale; 2], across: &[f64]) {
         let title = escaped(&panel.title);
-        let _ =
-            write!(html, "<div class=\"panel\"><h4>{title}</h4><p class=\"y\">{}</p>", axis_title(self.y));
+        let _ = write!(
+            html,
+            "<div class=\"panel\">{}<p class=\"y\">{}</p>",
+            heading(&panel.title),
+            axis_title(self.y)
+        );
         html.push_str("<div class=\"plot\">");
         let _ = write!(
             html,

@@ -43,8 +43,9 @@ pub(super) struct Drawn {
     logarithmic: bool,
     /// Column with the floor of the same run, in the unit of the first value.
     floor: Option<Measure>,
-    /// Values of the paper that hold for all rows, with their meaning.
+    /// Values of the paper that hold for all rows of the panels in `marked`, or of all if it is empty; with their meaning.
     marks: &'static [(f64, &'static str)],
+    marked: &'static str,
     form: Form,
 }
 
@@ -105,6 +106,7 @@ impl Drawn {
         logarithmic: false,
         floor: None,
         marks: &[],
+        marked: "",
         form: Form::Bars { names: &[], published: &[] },
     };
 
@@ -187,12 +189,12 @@ impl Drawn {
         let mut legend = Legend::default();
         let panels = groups(rows, self.panels).into_iter().map(|(title, rows)| {
             let rows = rows.iter().filter_map(|row| self.row(row, &mut legend)).collect();
-            bars::Panel { title, rows }
+            let marks = if self.marked.is_empty() || self.marked == title { self.marks } else { &[] };
+            bars::Panel { title, marks: legend.marks(marks), rows }
         });
-        let panels: Vec<_> = panels.filter(|panel| !panel.rows.is_empty()).collect();
-        let marks = legend.marks(self.marks);
+        let panels = panels.filter(|panel| !panel.rows.is_empty()).collect();
         let (title, unit) = (self.title.to_owned(), self.unit);
-        bars::Bars { title, unit, logarithmic: self.logarithmic, legend, marks, panels }
+        bars::Bars { title, unit, logarithmic: self.logarithmic, legend, panels }
     }
 
     /// Returns the bars of a row; `None` without a value.
@@ -291,6 +293,11 @@ fn start(html: &mut String, title: &str, legend: &Legend) {
         }
         html.push_str("</ul>\n");
     }
+}
+
+/// Returns the heading of a panel; nothing without a title.
+fn heading(title: &str) -> String {
+    if title.is_empty() { String::new() } else { format!("<h4>{}</h4>", escaped(title)) }
 }
 
 /// Writes the figures of a result. `is_drawn` is whether the experiment itself has drawn its figures: then only those with values of a
@@ -462,6 +469,6 @@ mod tests {
             &["provider"],
             false,
         );
-        assert!(html.contains("median time") && html.contains("12 ns"), "{html}");
+        assert!(html.contains("Median time") && html.contains("12 ns"), "{html}");
     }
 }

@@ -1,29 +1,45 @@
 //! The scale of an axis: positions in per cent, and ticks.
 
-/// A scale between two values.
+/// A scale between two values; those of a logarithmic one are powers of ten.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scale {
-    /// From zero, or from the least value if it is negative, to the largest.
     Linear(f64, f64),
-    /// From one power of ten to another.
-    Logarithmic(i32, i32),
+    Logarithmic(f64, f64),
 }
 
 impl Scale {
-    /// Returns the scale of these values.
+    /// Returns the scale of these lengths or heights: from zero, or from a power of ten to another.
     pub(super) fn of(values: impl Iterator<Item = f64> + Clone, logarithmic: bool) -> Self {
         let most = values.clone().fold(f64::NEG_INFINITY, f64::max);
         if logarithmic {
             let least = values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-            let power = |value: f64| (-30..30).rfind(|power| 10_f64.powi(*power) <= value).unwrap_or(-30);
-            let first = power(least);
-            let last = power(most.max(least));
-            let reached = 10_f64.powi(last) >= most && last > first;
-            return Self::Logarithmic(first, if reached { last } else { last + 1 });
+            let (first, last) = (least.log10().floor(), most.max(least).log10().ceil());
+            return Self::Logarithmic(first, last.max(first + 1.0));
         }
         let least = values.fold(0.0, f64::min);
-        let most = if most > least { most } else { least + 1.0 };
-        Self::Linear(least, most + (most - least) * AIR)
+        Self::Linear(least, if most > least { most } else { least + 1.0 })
+    }
+
+    /// Returns the scale of these positions: from the least to the largest, with some air on both sides.
+    pub(super) fn across(values: impl Iterator<Item = f64> + Clone, logarithmic: bool) -> Self {
+        let scaled = values.filter(|value| !logarithmic || *value > 0.0);
+        let scaled = scaled.map(|value| if logarithmic { value.log10() } else { value });
+        let (least, most) =
+            (scaled.clone().fold(f64::INFINITY, f64::min), scaled.fold(f64::NEG_INFINITY, f64::max));
+        let air = if most > least { (most - least) * AIR } else { 1.0 };
+        if logarithmic {
+            Self::Logarithmic(least - air, most + air)
+        } else {
+            Self::Linear(least - air, most + air)
+        }
+    }
+
+    /// Returns the scale with air above the largest value.
+    pub(super) fn aired(self) -> Self {
+        match self {
+            Self::Linear(least, most) => Self::Linear(least, most + (most - least) * AIR),
+            Self::Logarithmic(..) => self,
+        }
     }
 
     /// Returns the position of a value in per cent. On a logarithmic scale, values that are not above its start are at the start.
@@ -53,15 +69,19 @@ impl Scale {
                 (0..=6).map(|tick| (first + f64::from(tick)) * step).filter(|tick| *tick <= most).collect()
             }
             Self::Logarithmic(first, last) => {
-                let step = usize::try_from((last - first) / 6 + 1).unwrap_or(1);
-                (first..=last).step_by(step).map(|power| 10_f64.powi(power)).collect()
+                let step = ((last - first) / 6.0).ceil();
+                (0..=6)
+                    .map(|tick| first + f64::from(tick) * step)
+                    .filter(|power| *power <= last)
+                    .map(|power| 10_f64.powf(power))
+                    .collect()
             }
         }
     }
 }
 
-/// Share of a linear axis that is free beyond the largest value.
-const AIR: f64 = 0.03;
+/// Share of an axis that is free beyond the values.
+const AIR: f64 = 0.04;
 
 #[cfg(test)]
 mod tests {
@@ -70,11 +90,20 @@ mod tests {
     #[test]
     fn scales_place_values_between_their_ends() {
         let scale = Scale::of([110.0, 53_000.0].into_iter(), true);
-        assert!(matches!(scale, Scale::Logarithmic(2, 5)), "{scale:?}");
+        assert!(scale.place(1_000.0) > 33.0 && scale.place(1_000.0) < 34.0, "{scale:?}");
         assert!(scale.place(100.0).abs() < 1e-9 && (scale.place(100_000.0) - 100.0).abs() < 1e-9);
         assert!(scale.place(0.0).abs() < 1e-9);
         let scale = Scale::of([30.0, 100.0].into_iter(), false);
-        assert!(scale.place(0.0).abs() < 1e-9 && scale.place(100.0) > 90.0 && scale.place(100.0) < 100.0);
+        assert!(scale.place(0.0).abs() < 1e-9 && (scale.place(100.0) - 100.0).abs() < 1e-9);
+        assert!(scale.aired().place(100.0) < 100.0);
+        for logarithmic in [false, true] {
+            let scale = Scale::across([64.0, 4096.0].into_iter(), logarithmic);
+            assert!(
+                scale.place(64.0) > 1.0 && scale.place(64.0) < 10.0 && scale.place(4096.0) > 90.0,
+                "{scale:?}"
+            );
+            assert!((Scale::across([8.0].into_iter(), logarithmic).place(8.0) - 50.0).abs() < 1e-9);
+        }
     }
 
     #[test]
