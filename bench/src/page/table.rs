@@ -26,7 +26,8 @@ pub(super) fn rows(html: &mut String, result: &Value, axes: &[&str]) {
         "<details><summary>All {count} rows</summary><div class=\"wide\"><table class=\"rows\"><thead><tr>"
     );
     for column in &columns {
-        let _ = write!(html, "<th>{}</th>", escaped(column));
+        // On paper, columns are as narrow as their words.
+        let _ = write!(html, "<th>{}</th>", escaped(column).replace('_', "_<wbr>"));
     }
     html.push_str("</tr></thead><tbody>\n");
     for row in results::rows(result) {

@@ -242,9 +242,9 @@ impl Drawn {
         let values = self.values.iter().map(|(value, name)| Some((*name, value.in_row(row)? / whole)));
         let values = values.collect::<Option<Vec<_>>>()?;
         let sum: f64 = values.iter().map(|(_, share)| share).sum();
-        let parts =
-            values.into_iter().chain([(rest, 1.0 - sum)]).map(|(name, share)| (legend.class(name), share));
-        Some(bars::Bar { parts: parts.collect(), text: self.unit.show(sum), floor: None })
+        let mut parts: Vec<_> = values.into_iter().map(|(name, share)| (legend.class(name), share)).collect();
+        parts.push((legend.fixed("theirs", rest), 1.0 - sum));
+        Some(bars::Bar { parts, text: self.unit.show(sum), floor: None })
     }
 }
 
