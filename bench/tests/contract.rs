@@ -402,7 +402,7 @@ fn a_ping_pong_is_measured_during_a_computation_and_judges_untestable_claims() {
     // One message each: this build copies slowly.
     let args = ["--provider", "shm", "--wait", "block", "--nice", "-20,0", "--dping", "1x1m"];
     let object = json(&[&["overlap-tables", "--json", "--quick"], &args[..]].concat());
-    assert_eq!(object["figure"], "tables 1 to 4");
+    assert_eq!(object["figure"], "Tables 1 to 4");
     let rows = object["rows"].as_array().unwrap();
     let seen: Vec<_> = rows.iter().map(|row| (row["nice"].clone(), row["buffers"].clone())).collect();
     let expected = [(0, "prefaulted"), (0, "fresh")];
