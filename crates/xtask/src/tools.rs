@@ -33,6 +33,19 @@ pub(crate) const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind
 /// Builds libFuzzer.
 pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
 
+/// The library UCX, with its headers.
+pub(crate) const UCX: Tool = Tool { program: "libucp.so", package: "libucx-dev" };
+/// Compiles for Open MPI, and starts its processes.
+pub(crate) const OPEN_MPI: [Tool; 2] = [
+    Tool { program: "mpicc.openmpi", package: "libopenmpi-dev" },
+    Tool { program: "mpirun.openmpi", package: "openmpi-bin" },
+];
+/// Compiles for MPICH, and starts its processes.
+pub(crate) const MPICH: [Tool; 2] = [
+    Tool { program: "mpicc.mpich", package: "libmpich-dev" },
+    Tool { program: "mpirun.mpich", package: "mpich" },
+];
+
 /// The tools for building the whole workspace.
 pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS];
 
@@ -45,13 +58,10 @@ pub(crate) fn provide(needed: &[Tool]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
+    if let Some(reason) = not_installable(needed)? {
+        bail!(reason);
+    }
     let list = packages.join(" ");
-    if find("apt-get").is_none() {
-        bail!("missing programs; install (Debian's package names): {list}");
-    }
-    if !is_root()? {
-        bail!("missing programs; run: sudo apt-get install -y --no-install-recommends {list}");
-    }
     println!("installing {list}");
     // On a fresh machine the package index is empty or old. It is fetched only then.
     if !apt_get(&["install", "-y", "-q", "--no-install-recommends"], &packages)? {
@@ -61,6 +71,24 @@ pub(crate) fn provide(needed: &[Tool]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns why this user cannot install the missing tools of `needed`, with the command to run. Returns `None` if [`provide`] can
+/// install them, or if none is missing.
+///
+/// # Errors
+/// The user cannot be determined.
+pub(crate) fn not_installable(needed: &[Tool]) -> Result<Option<String>> {
+    let packages = packages(needed, |program| find(program).is_some());
+    if packages.is_empty() {
+        return Ok(None);
+    }
+    let list = packages.join(" ");
+    if find("apt-get").is_none() {
+        return Ok(Some(format!("missing programs; install (Debian's package names): {list}")));
+    }
+    let by_others = format!("missing programs; run: sudo apt-get install -y --no-install-recommends {list}");
+    Ok(if is_root()? { None } else { Some(by_others) })
 }
 
 /// Returns the packages of the tools that `present` does not find, without duplicates.

@@ -5,6 +5,7 @@ mod build;
 mod counts;
 mod demo;
 mod faults;
+mod foreign;
 mod fuzz;
 mod lab;
 mod lint;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[Stage] = &[
     build::STAGE,
     no_std::STAGE,
     unit::STAGE,
+    foreign::STAGE,
     counts::STAGE,
     mutation::STAGE,
     loom::STAGE,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Effort, Plan, Stage, faults, minutes, simulation};
+use super::{Effort, Plan, Stage, faults, foreign, minutes, simulation};
 use crate::child::CommandLine;
 use crate::tools;
 use crate::workspace::{Package, Workspace};
@@ -22,7 +22,7 @@ pub(super) fn command(workspace: &Workspace) -> CommandLine {
     let mut names: Vec<_> = workspace
         .packages
         .iter()
-        .filter(|package| !runs_elsewhere(package))
+        .filter(|package| !runs_elsewhere(package) && !foreign::claims(package))
         .flat_map(|package| package.targets_of("test").filter(|name| !faults::claims(package, name)))
         .collect();
     names.sort_unstable();
@@ -56,6 +56,7 @@ mod tests {
             ("core", Value::Null, &[("lib", "core"), ("test", "order"), ("test", "faults_kill")]),
             ("pronto-sim", Value::Null, &[("lib", "pronto_sim"), ("test", "partition")]),
             ("worlds", json!({ "simulation": true }), &[("test", "crash")]),
+            ("adapters", json!({ "foreign": true }), &[("test", "ucx")]),
         ]);
         let line = command(&workspace).to_string();
         assert!(line.ends_with(
