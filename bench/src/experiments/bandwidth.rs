@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 
-use pronto::Limits;
-use pronto_core::buf::Placement;
+use pronto::{Limits, Placement};
 use pronto_core::session::Doorbells;
 
 use crate::claim::Claim;

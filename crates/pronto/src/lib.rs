@@ -28,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub use pronto_core::buf::Placement;
 pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
 pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, LinkInfo, SendError};
 pub use pronto_core::{Nanos, WaitPolicy};
