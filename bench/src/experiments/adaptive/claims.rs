@@ -1,10 +1,11 @@
 //! Claims about adaptive waits, with and without a boost.
 
 use pronto::{Boost, WaitPolicy};
+use serde_json::Value;
 
 use super::tiers::{may_be_real_time, name};
 use super::{CROWD, Round, Row};
-use crate::claim::Claim;
+use crate::claim::{Claim, Verdict};
 
 /// Evaluates the claims for these rows, given the polling limit of adaptive waits.
 pub(super) fn of(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
@@ -42,14 +43,15 @@ fn without_boost(rows: &[Row], bound_ns: u64) -> Vec<Claim> {
     let resolved = |row: &&Row| row.is_resolved();
     let crowded =
         worst(&mut adaptive(CROWD).filter(resolved).filter_map(to(WaitPolicy::Block, |round| round.p99_ns)));
+    let crowd = format!("{CROWD} processes, gaps up to 1 ms");
     [
-        ("P3", "gap under half the bound: adaptive by spin, p50, at most", 1.2, short),
-        ("P4", "gap over twice the bound: adaptive by block, p50, at most", 1.2, long),
-        ("P24", "CPU time per message, adaptive by the better of the two, at any gap, at most", 2.2, cpu),
-        ("P7", "4 computing processes on 2 CPUs: adaptive by block, p99, at most", 1.15, crowded),
+        ("P3", "p50 by that of spinning, gaps under half the polling limit".to_owned(), 1.2, short),
+        ("P4", "p50 by that of sleeping, gaps over twice the polling limit".to_owned(), 1.2, long),
+        ("P24", "per message, at the worst gap".to_owned(), 2.2, cpu),
+        ("P7", crowd, 1.15, crowded),
     ]
     .into_iter()
-    .filter_map(|(id, text, most, measured)| Some(Claim::at_most(id, text, most, measured?, 3)))
+    .filter_map(|(id, detail, most, measured)| Some(Claim::at_most(id, detail, most, measured?, 3)))
     .collect()
 }
 
@@ -74,27 +76,32 @@ fn with_boost(rows: &[Row]) -> Vec<Claim> {
     let tiers = [Boost::Slice, Boost::Fifo, Boost::Module];
     let best = tiers.into_iter().filter_map(late).min_by(|one, other| one.1.total_cmp(&other.1));
     if let Some((tier, ratio)) = best {
-        let text = format!(
-            "a woken thread may be scheduled late, and a boost of the service helps: 4 computing processes on 2 CPUs, adaptive with \
-             {} by without, p99 at the worst gap, below",
-            name(tier)
-        );
-        claims.push(Claim::at_most("P5a", text, 1.0, ratio, 3));
+        let detail = format!("{}, the best tier; by the p99 without, at the worst gap", name(tier));
+        claims.push(Claim::at_most("P5a", detail, 1.0, ratio, 3));
     }
     let mut asleep = boosted(0).filter(|row| may_be_real_time(row.boost)).filter_map(|row| {
         let other = unboosted(WaitPolicy::Block, row)?;
         Some(row.median(|round| round.p50_ns) / other.median(|round| round.p50_ns))
     });
     if let Some(ratio) = worst(&mut asleep) {
-        let text = "alone, a service that may be real-time sleeps immediately: adaptive with such a boost by block without, p50, at most";
-        claims.push(Claim::at_most("P5b", text, 1.2, ratio, 3));
+        claims.push(Claim::at_most("P5b", "p50 by that of sleeping, at the worst gap", 1.2, ratio, 3));
     }
     claims
+}
+
+/// Returns the claims about boosts that a whole run does not judge, as it lacks a boost.
+pub(super) fn not_permitted(found: &[Claim]) -> Vec<Claim> {
+    let missing = BOOSTED.into_iter().filter(|id| found.iter().all(|claim| claim.id != *id));
+    let detail = "this process may use no such boost: run `pronto-bench adaptive` as root";
+    missing.map(|id| Claim::new(id, detail, Value::Null, Verdict::NotResolvable)).collect()
 }
 
 fn worst(ratios: &mut dyn Iterator<Item = f64>) -> Option<f64> {
     ratios.filter(|ratio| ratio.is_finite()).reduce(f64::max)
 }
+
+/// Claims about boosts.
+const BOOSTED: [&str; 2] = ["P5a", "P5b"];
 
 #[cfg(test)]
 mod tests {
@@ -127,6 +134,15 @@ mod tests {
         let found: Vec<_> = of(&rows, 20_000).iter().map(|claim| (claim.id, claim.holds())).collect();
         assert_eq!(found, [("P3", true), ("P4", false), ("P24", false), ("P7", true)]);
         assert!(of(&[], 20_000).is_empty());
+    }
+
+    #[test]
+    fn short_gaps_are_compared_with_spinning() {
+        use WaitPolicy::{Adaptive, Block, Spin};
+        let p50 = |wait, p50_ns| row(wait, 1, 0, (p50_ns, 9.0, 10.0));
+        let found = of(&[p50(Spin, 1.0), p50(Block, 9.0), p50(Adaptive, 1.3)], 20_000);
+        let found: Vec<_> = found.iter().map(|claim| (claim.id, claim.verdict)).collect();
+        assert_eq!(found, [("P3", Verdict::DoesNotHold), ("P24", Verdict::Holds)]);
     }
 
     #[test]
@@ -170,6 +186,11 @@ mod tests {
             "fifo is the best; a tier that may poll is not compared with a sleeping service"
         );
         assert!(with_boost(&rows)[0].detail.contains("fifo"));
+        assert!(not_permitted(&with_boost(&rows)).is_empty());
+        let slow = [like(Block, 0, 10.0, 20.0), boosted(Boost::Fifo, 0, 13.0, 20.0)];
+        assert_eq!(found(&slow), [("P5b", decimals(1.3, 3), false)]);
+        let unjudged: Vec<_> = not_permitted(&with_boost(&slow)).iter().map(|c| (c.id, c.verdict)).collect();
+        assert_eq!(unjudged, [("P5a", Verdict::NotResolvable)]);
         assert_eq!(found(&rows[..5]), [("P5a", decimals(1.1, 3), false)]);
         assert_eq!(found(&rows[..3]), []);
         let ids: Vec<_> = without_boost(&rows, 20_000).iter().map(|claim| claim.id).collect();

@@ -94,6 +94,9 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
          real-time (fifo, module) sleeps immediately, whatever policy was requested",
     );
     report.claims = claims::of(&rows, bound.0);
+    if run.params.chosen().next().is_none() {
+        report.claims.extend(claims::not_permitted(&report.claims));
+    }
     report.note(
         "P7 uses only gaps with at least 400 calls per round, so that the p99 is not the slowest call; `again_p99_us` is the \
          p99 of the same policy in a second round after the others: it shows how much of a difference is chance",
