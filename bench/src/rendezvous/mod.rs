@@ -53,9 +53,10 @@ pub(crate) struct Outcome {
     pub(crate) waited_us: f64,
     /// Median of the send while the receiver computes.
     pub(crate) send_us: f64,
-    /// A/A of the sends while the receiver computes, each as a round; NaN with less than two.
-    pub(crate) send_aa: f64,
-    /// The longest of those.
+    /// A/A that is furthest from 1 of the sends alone, the sends while the receiver computes, and the computations; NaN with less than
+    /// two of them.
+    pub(crate) aa: f64,
+    /// Longest send while the receiver computes.
     pub(crate) longest_us: f64,
     /// Median wait of the receiver after its computation.
     pub(crate) wait_us: f64,
@@ -80,13 +81,33 @@ impl Repetitions {
             alone_us,
             waited_us: of(&self.waited, |one| one.send_us),
             send_us: of(&self.computing, |one| one.send_us),
-            send_aa: a_to_a(&self.computing.iter().map(|one| one.send_us).collect::<Vec<_>>()),
+            aa: self.furthest_aa(),
             longest_us: self.computing.iter().map(|one| one.send_us).fold(0.0, f64::max),
             wait_us: of(&self.computing, |one| one.wait_us),
             stretch: of(&self.computing, |one| one.compute_us) / median(self.compute_alone_us.clone()),
             before_end: before as f64 / self.computing.len() as f64,
             parked: self.parked,
         })
+    }
+
+    fn furthest_aa(&self) -> f64 {
+        let of = |list: &[Repetition], what: fn(&Repetition) -> f64| {
+            a_to_a(&list.iter().map(what).collect::<Vec<_>>())
+        };
+        let all = [
+            of(&self.alone, |one| one.send_us),
+            of(&self.computing, |one| one.send_us),
+            of(&self.computing, |one| one.compute_us),
+        ];
+        let distance = |aa: &f64| (aa - 1.0).abs();
+        // The total order puts NaN last, so one of them is the result.
+        all.into_iter().max_by(|one, other| distance(one).total_cmp(&distance(other))).unwrap_or(f64::NAN)
+    }
+
+    /// Returns the share of the sends during a computation that took longer than `limit_us`.
+    pub(crate) fn late(&self, limit_us: f64) -> f64 {
+        let late = self.computing.iter().filter(|one| one.send_us > limit_us).count();
+        late as f64 / self.computing.len() as f64
     }
 }
 
@@ -114,7 +135,9 @@ mod tests {
         };
         let outcome = all.outcome().expect("there are some");
         assert_eq!((outcome.alone_us, outcome.send_us, outcome.longest_us), (12.0, 13.0, 40.0));
-        assert!((outcome.send_aa - 25.5 / 13.0).abs() < 1e-9);
+        // The even sends alone, 10 and 90, by the odd one; those during the computation are closer to 1.
+        assert!((outcome.aa - 50.0 / 12.0).abs() < 1e-9);
+        assert!((all.late(12.0) - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(outcome.parked, Some(7));
         assert!((outcome.overlap() - 0.95).abs() < 1e-9 && (outcome.stretch - 1.1).abs() < 1e-9);
         assert!((outcome.before_end - 2.0 / 3.0).abs() < 1e-9);

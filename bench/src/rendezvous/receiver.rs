@@ -8,21 +8,23 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use pronto::progress::Engine;
-use pronto::{Nanos, Node, Peer, Region, WaitPolicy};
+use pronto::{Builder, Node, Peer, Rdma, Region, WaitPolicy};
 
 use super::work::{compute, steps_for};
 use super::{Repetition, Repetitions, parked, touch};
 use crate::child::{self, Child, START};
 use crate::clock;
-use crate::echo::Provider;
+use crate::echo::{Home, LIVENESS, Provider};
 use crate::params::{Choice as _, choices};
 use crate::placement::{Cpu, CpuPair, pin};
+use crate::rdma::nodes::Two;
+use crate::rdma::over::Over;
 use crate::side::{Arguments, Side, settle};
 
 /// The receiving child.
 pub(crate) const SIDE: Side = Side {
     name: "serve-rendezvous",
-    arguments: &["provider", "engine", "computes", "serves", "millis"],
+    arguments: &["listen", "rdma", "engine", "computes", "serves", "millis"],
     more: None,
     run: serve,
 };
@@ -43,7 +45,8 @@ pub(crate) struct Pair {
     peer: Peer,
     memory: Region,
     node: Node,
-    provider: Provider,
+    /// Name of the transport.
+    provider: &'static str,
     /// Port of the receiver, over TCP.
     port: Option<u16>,
     /// CPU from which sockets are sampled: it is idle in a transfer alone.
@@ -68,16 +71,27 @@ choices! {
 impl Pair {
     /// Starts both. The calling thread is the sender, and should be pinned to the server's CPU.
     pub(crate) fn start(
-        provider: Provider,
+        over: Over<'_>,
         engine: Engine,
         cpus: CpuPair,
         computing: Duration,
     ) -> anyhow::Result<Self> {
         let [computes, serves] = [cpus.caller, cpus.server].map(|cpu| cpu.0.to_string());
         let millis = computing.as_millis().to_string();
-        let mut child = Child::spawn(&SIDE, [provider.name(), name(engine), &computes, &serves, &millis])?;
+        let home = match over {
+            Over::Here(provider) => Home::here(provider.address(&format!("-rendezvous-{}", name(engine)))),
+            Over::Nodes(Two([there, _])) => {
+                there.enter()?;
+                Home { listen: format!("tcp:{}:0", there.address), rdma: Rdma::Require }
+            }
+        };
+        let args = [&home.listen, home.rdma_argument(), name(engine), &computes, &serves, &millis];
+        let mut child = Child::spawn(&SIDE, args)?;
+        if let Over::Nodes(Two([_, here])) = over {
+            here.enter()?;
+        }
         let address = child.hear()?;
-        let node = Node::builder(SENDER).tcp_socket_buffer(SOCKET_BUFFER).peer(RECEIVER, &address);
+        let node = builder(SENDER, home.rdma).peer(RECEIVER, &address);
         let node = node.start().context("starting the sender")?;
         // One measurement holds for every row.
         pronto_node::measure_thresholds();
@@ -85,14 +99,15 @@ impl Pair {
         let memory = node.region(usize::try_from(LONGEST).context("a 32-bit machine")?)?;
         // Touch the memory once, so that no repetition pays for fresh memory.
         touch(&memory)?;
-        let port = address.strip_prefix("tcp:").and_then(|socket| socket.rsplit_once(':')?.1.parse().ok());
+        let socket = matches!(over, Over::Here(Provider::Tcp)).then(|| address.rsplit_once(':')).flatten();
+        let port = socket.and_then(|(_, port)| port.parse().ok());
         let alone = if engine == Engine::Idle { Meanwhile::Sleeps } else { Meanwhile::Waits };
         let mut pair = Self {
             child,
             peer: peer.waiting(WaitPolicy::Adaptive),
             memory,
             node,
-            provider,
+            provider: over.name(),
             port,
             sampler: cpus.caller,
             round: 0,
@@ -168,18 +183,20 @@ impl Pair {
         Ok((seen.most > 0).then_some(seen.most))
     }
 
-    /// Returns the longest eager message in bytes, as measured by the node.
-    pub(crate) fn carries(&self) -> anyhow::Result<u64> {
+    /// Returns the longest eager message in bytes, as measured by the node; `None` for a transport on which nodes do not measure it.
+    pub(crate) fn carries(&self) -> anyhow::Result<Option<u64>> {
         let deadline = clock::now() + MEASURED;
         loop {
             let status = self.node.status().carries;
-            let of = status.split(", ").find_map(|part| part.strip_prefix(self.provider.name()));
-            let words: Vec<&str> = of.unwrap_or_default().split_whitespace().collect();
+            let Some(of) = status.split(", ").find_map(|part| part.strip_prefix(self.provider)) else {
+                return Ok(None);
+            };
+            let words: Vec<&str> = of.split_whitespace().collect();
             match words[..] {
-                [bytes, "B"] => return bytes.parse().context("a length"),
+                [bytes, "B"] => return bytes.parse().map(Some).context("a length"),
                 // The node could not measure it.
                 [bytes, "B", "(assumed)"] if clock::now() >= deadline => {
-                    return bytes.parse().context("a length");
+                    return bytes.parse().map(Some).context("a length");
                 }
                 [_, "B", "(assumed)"] => clock::pause(Duration::from_millis(1)),
                 _ => anyhow::bail!("cannot read the longest eager message of the node from {status:?}"),
@@ -196,25 +213,26 @@ const SOCKET_BUFFER: u32 = 256 << 10;
 const WATCHED: u64 = 10;
 const WATCHED_BYTES: u64 = 32 << 20;
 
+fn builder(id: u16, rdma: Rdma) -> Builder {
+    let node = Node::builder(id).plaintext_i_understand().rdma(rdma).tcp_socket_buffer(SOCKET_BUFFER);
+    // A receiver without an engine polls nothing while it computes.
+    node.liveness(LIVENESS)
+}
+
 fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }
 
 /// Serves until the parent ends this process.
 fn serve(arguments: &Arguments<'_>) -> anyhow::Result<()> {
-    let provider: Provider = arguments.get("provider")?;
+    let home = Home::of(arguments)?;
     let engine = engine(arguments.text("engine")?)?;
     let (computes, serves) = (arguments.cpu("computes")?, arguments.cpu("serves")?);
     let span = Duration::from_millis(arguments.get("millis")?);
     // The node's threads inherit the affinity that this thread has when it starts them.
     settle(if engine == Engine::Idle { serves } else { computes })?;
-    let listen = provider.address("-rendezvous");
-    let node = Node::builder(RECEIVER)
-        .engine(engine)
-        .tcp_socket_buffer(SOCKET_BUFFER)
-        .listen(&listen)
-        .start()
-        .context("starting a receiver")?;
+    let node = builder(RECEIVER, home.rdma).engine(engine).listen(&home.listen);
+    let node = node.start().context("starting a receiver")?;
     pin(computes)?;
     let memory = node.region(usize::try_from(LONGEST)?)?;
     touch(&memory)?;
@@ -266,10 +284,9 @@ fn carry_out(line: &str, peer: &Peer, memory: &Region, steps: u64) -> anyhow::Re
     Ok(format!("{wait_us} {compute_us} {}", u8::from(before_end)))
 }
 
-/// The engines, in the order of the paper's figure.
-pub(crate) const ENGINES: [Engine; 3] = [Engine::None, Engine::Timer(PERIOD), Engine::Idle];
-/// Period of the timer: the paper's tasklets ran every 10 ms, ours run every 4 ms.
-const PERIOD: Nanos = Nanos::from_millis(4);
+/// The engines, in the order of the paper's figure. The timer's period is the default of a node, which is also the paper's.
+pub(crate) const ENGINES: [Engine; 3] =
+    [Engine::None, Engine::Timer(pronto_node::config::TIMER), Engine::Idle];
 
 /// Returns the name of an engine, as a value of the column.
 pub(crate) const fn name(engine: Engine) -> &'static str {
@@ -280,7 +297,8 @@ pub(crate) const fn name(engine: Engine) -> &'static str {
     }
 }
 
-fn engine(wanted: &str) -> anyhow::Result<Engine> {
+/// Returns the engine with that name.
+pub(crate) fn engine(wanted: &str) -> anyhow::Result<Engine> {
     ENGINES
         .into_iter()
         .find(|engine| name(*engine) == wanted)
