@@ -11,6 +11,7 @@ use pronto::{Boost, Message, Node, Peer, Rdma, Request, WaitPolicy};
 use crate::child::{self, Child, START};
 use crate::params::Params;
 use crate::placement::Cpu;
+use crate::rendezvous::receiver;
 use crate::sample::Recorder;
 use crate::side::{Arguments, Side, settle};
 
@@ -290,15 +291,14 @@ impl Server {
         Self::spawn_as(&home, wait, (Engine::Idle, boost), cpu)
     }
 
-    /// Starts the child with another engine. Without one, the child drives its node in a loop.
+    /// Starts the child with another engine. Without a polling one, the child drives its node in a loop.
     pub(crate) fn spawn_with(
         provider: Provider,
         wait: Wait,
         engine: Engine,
         cpu: Cpu,
     ) -> anyhow::Result<Self> {
-        let name = if engine == Engine::None { "-without" } else { "" };
-        let home = Home::here(provider.address(name));
+        let home = Home::here(provider.address(&format!("-{}", receiver::name(engine))));
         Self::spawn_as(&home, wait, (engine, Boost::None), cpu)
     }
 
@@ -309,9 +309,8 @@ impl Server {
     }
 
     fn spawn_as(home: &Home, wait: Wait, (engine, boost): (Engine, Boost), cpu: Cpu) -> anyhow::Result<Self> {
-        let engine = if engine == Engine::None { WITHOUT } else { "with" };
         let (rdma, cpu) = (home.rdma_argument(), cpu.0.to_string());
-        let args = [&home.listen, rdma, wait.name(), engine, boosts(boost), &cpu];
+        let args = [&home.listen, rdma, wait.name(), receiver::name(engine), boosts(boost), &cpu];
         let mut child = Child::spawn(&SIDE, args)?;
         let address = child.hear()?;
         Ok(Self { child, address, rdma: home.rdma })
@@ -347,8 +346,6 @@ impl Server {
 
 /// Value of the argument `rdma` of a service whose links must use RDMA.
 const REQUIRE: &str = "require";
-/// Value of the argument `engine` of a service without an engine.
-const WITHOUT: &str = "without";
 
 /// Boosts of a service.
 const BOOSTS: [Boost; 4] = [Boost::None, Boost::Slice, Boost::Fifo, Boost::Module];
@@ -369,12 +366,12 @@ pub(crate) const fn boosts(boost: Boost) -> &'static str {
 fn serve_child(arguments: &Arguments<'_>) -> anyhow::Result<()> {
     let (home, wait) = (Home::of(arguments)?, arguments.get("wait")?);
     settle(arguments.cpu("cpu")?)?;
-    let engine = if arguments.text("engine")? == WITHOUT { Engine::None } else { Engine::Idle };
+    let engine = receiver::engine(arguments.text("engine")?)?;
     let named = arguments.text("boost")?;
     let boost = BOOSTS.into_iter().find(|boost| boosts(*boost) == named).context("unknown boost")?;
     let node = serve_with(&home, wait, engine, boost)?;
     child::announce(&node)?;
-    if engine == Engine::None {
+    if engine != Engine::Idle {
         loop {
             node.progress();
         }

@@ -211,8 +211,30 @@ const ROWS: &[Row] = &[
                 text: "Time that each further source in memory adds to a poll, ns",
                 published: Published::Nothing,
             },
-            Statement { id: "P34.event", text: "An empty event, us", published: Published::Number(1.68) },
+            Statement {
+                id: "P34.blocking",
+                text: "An empty call that may block, us",
+                published: Published::Number(1.68),
+            },
+            Statement {
+                id: "P34.spare",
+                text: "Time from an event, as a call blocks, until a spare serves it, us",
+                published: Published::Number(1.68),
+            },
         ],
+        ..Row::DEFAULT
+    },
+    Row {
+        id: "P35",
+        place: "§4",
+        text: "A blocking call is expensive, but without it the delay would be longer by orders of magnitude.",
+        state: State::Done,
+        runs: &["pioman-table2"],
+        statements: &[Statement {
+            id: "P35",
+            text: "An event waits longer without a spare than with one while a call blocks, times",
+            published: Published::Text("several orders of magnitude"),
+        }],
         ..Row::DEFAULT
     },
 ];
