@@ -201,12 +201,8 @@ fn claims(found: &[Subject]) -> Vec<Claim> {
         .filter_map(|(provider, id)| {
             let subject = found.iter().find(|s| s.provider == provider && s.size == "32")?;
             let share = (subject.ns(REST) / subject.ns(CALL)).abs();
-            let text = format!(
-                "{}, 32 B, both polling: difference between the measured call and the sum of the steps on its critical path, as a \
-                 share of the call, at most",
-                provider.name()
-            );
-            Some(Claim::at_most(id, text, EXPLAINED, share, 2))
+            let detail = "32 B, both polling; the steps are those on the critical path";
+            Some(Claim::at_most(id, detail, EXPLAINED, share, 2))
         })
         .collect()
 }

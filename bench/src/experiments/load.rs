@@ -172,11 +172,8 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         let rows: Vec<&Row> =
             rows.iter().filter(|row| (row.provider, row.scenario) == (provider, Scenario::One)).collect();
         let id = if provider == Provider::Shm { "O1" } else { "O2" };
-        let text = format!(
-            "{}, one sender: load at the knee, as a share of the closed-loop rate, at least half",
-            provider.name()
-        );
-        knee(&rows).map(|knee| Claim::at_least(id, text, HALF, knee, 2))
+        let detail = "one sender; the last load whose median is within ten times that of the smallest";
+        knee(&rows).map(|knee| Claim::at_least(id, detail, HALF, knee, 2))
     };
     Provider::ALL.into_iter().filter_map(of).collect()
 }
