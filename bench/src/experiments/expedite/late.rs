@@ -8,9 +8,9 @@
 use core::time::Duration;
 
 use super::pings::{ENOUGH, RARE, SLEEPERS};
-use super::trial::{Traffic, Trial, p90_ratio};
+use super::trial::{Seen, Traffic, Trial, p90_ratio};
 use super::{IN_THE_LAB, SETTING, described, lab};
-use crate::claim::Claim;
+use crate::claim::{Claim, Verdict};
 use crate::expedite::{Kind, Load, Machine, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
 use crate::lab::Lab;
@@ -91,12 +91,17 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
 
     let mut loads = Load::start_all(Kind::Compute, HOGS, 0)?;
     report.rows = bench.rows(run, "hogs", &mut loads, with_hogs)?;
-    report.claims.extend(bench.claims(|bars, trials| hogs_claims(bars, trials, run.rounds)));
+    report.claims.extend(bench.claims(|bars, trials @ [off, module, fifo]| {
+        let (to_fifo, to_off) = (p90_ratio(module, fifo), p90_ratio(off, module));
+        hogs_claims(bars, trials.map(Trial::seen).each_ref(), to_fifo, to_off)
+    }));
 
     loads.truncate(1);
     let sleepers = bench.sleepers(run, &mut loads, &mut report)?;
     report.rows.extend(bench.rows(run, "sleepers", &mut loads, with_sleepers)?);
-    report.claims.extend(bench.claims(|bars, trials| vec![rare(bars, trials, sleepers)]));
+    report
+        .claims
+        .extend(bench.claims(|bars, trials| vec![rare(bars, trials.map(Trial::seen).each_ref(), sleepers)]));
     report.params = described(run, Traffic { count: with_sleepers, interval: INTERVAL })
         .with("messages_beside_hogs", with_hogs * run.rounds)
         .with("hogs", HOGS)
@@ -170,35 +175,32 @@ fn row(trial: &Trial, background: &str) -> Fields {
     trial.counted(trial.columns(row, |_| true).with("late_pings", trial.late_count()))
 }
 
-fn hogs_claims(bars: &Bars, [off, module, fifo]: [&Trial; 3], rounds: u32) -> Vec<Claim> {
-    let text =
-        |what: String| format!("{}, {HOGS} computing processes: flagged, {what}", bars.transport.name());
-    let least = bars.least_to_off;
-    let to_fifo = format!("p90 is at most {MOST_TO_FIFO} of always-FIFO's (median of {rounds} rounds)");
-    let to_off = format!("p90 is at least {least} times better than without (median of {rounds} rounds)");
-    let tail = format!(
-        "p99 is at most {MOST_TAIL} of always-FIFO's: {:.0} us and {:.0} us, {:.0} us without",
-        module.p99(),
-        fifo.p99(),
-        off.p99()
-    );
+/// Judges the results next to computing processes, in which the median ratio of p90 by rounds is `to_fifo` to always-FIFO, and `to_off`
+/// from no boost.
+fn hogs_claims(bars: &Bars, [off, module, fifo]: [&Seen; 3], to_fifo: f64, to_off: f64) -> Vec<Claim> {
+    let tail = format!("{:.0} us and {:.0} us; {:.0} us without", module.p99_us, fifo.p99_us, off.p99_us);
+    let [id_fifo, id_off, id_tail, _] = bars.claims;
     vec![
-        Claim::at_most(bars.claims[0], text(to_fifo), MOST_TO_FIFO, p90_ratio(module, fifo), 2),
-        Claim::at_least(bars.claims[1], text(to_off), least, p90_ratio(off, module), 1),
-        Claim::at_most(bars.claims[2], text(tail), MOST_TAIL, module.p99() / fifo.p99(), 2),
+        Claim::at_most(id_fifo, "median of the rounds", MOST_TO_FIFO, to_fifo, 2),
+        Claim::at_least(id_off, "median of the rounds", bars.least_to_off, to_off, 1),
+        Claim::at_most(id_tail, tail, MOST_TAIL, module.p99_us / fifo.p99_us, 2),
     ]
 }
 
-fn rare(bars: &Bars, [off, module, fifo]: [&Trial; 3], sleepers: usize) -> Claim {
-    let [off, late, fifo] = [off, module, fifo].map(|trial| trial.late(|_| true));
-    let why = if off < ENOUGH { "; fewer than 5 % are late without, so this says little" } else { "" };
-    let text = format!(
-        "{}: with Expedite none of {} pings are late with {sleepers} sleepers ({:.1} % are late without it): at most always-FIFO's share ({fifo:.4}) plus 3 in 10,000{why}",
-        bars.transport.name(),
-        module.pings(|_| true).operations(),
-        100.0 * off
+fn rare(bars: &Bars, [off, module, fifo]: [&Seen; 3], sleepers: usize) -> Claim {
+    let bar = fifo.late + RARE;
+    let (verdict, why) = if off.late >= ENOUGH {
+        (Verdict::from(module.late <= bar), "")
+    } else {
+        (Verdict::NotResolvable, ", too few to show an effect")
+    };
+    let detail = format!(
+        "{} pings with {sleepers} sleepers; always-FIFO has {:.4}; {:.1} % are late without{why}",
+        module.pings,
+        fifo.late,
+        100.0 * off.late
     );
-    Claim::new(bars.claims[3], text, decimals(late, 4), off >= ENOUGH && late <= fifo + RARE)
+    Claim::new(bars.claims[3], detail, decimals(module.late, 4), verdict).bar(decimals(bar, 4))
 }
 
 #[cfg(test)]
@@ -210,5 +212,31 @@ mod tests {
     fn the_lab_has_one_cpu() {
         let lab = (EXPERIMENT.lab)(&Params::new()).unwrap().unwrap();
         assert_eq!((lab.cpus, lab.virtual_time, lab.module), (1, true, Some("kernel/expedite")));
+    }
+
+    #[test]
+    fn each_bar_can_be_missed() {
+        let [off, module, fifo] = [Setting::Off, Setting::Module, Setting::Fifo].map(Seen::nothing);
+        let fifo = Seen { p99_us: 50.0, ..fifo };
+        let judged = |p99_us, to_fifo, to_off| {
+            let claims =
+                hogs_claims(&TRANSPORTS[1], [&off, &Seen { p99_us, ..module }, &fifo], to_fifo, to_off);
+            claims.into_iter().filter(|claim| !claim.holds()).map(|claim| claim.id).collect::<Vec<_>>()
+        };
+        assert!(judged(60.0, 1.1, 40.0).is_empty());
+        assert_eq!(judged(90.0, 1.1, 40.0), ["tcp-one-p99"]);
+        assert_eq!(judged(60.0, 2.0, 5.0), ["tcp-one-fifo", "tcp-one-off"]);
+    }
+
+    #[test]
+    fn rare_late_pings_are_judged_if_there_are_late_ones_without_a_boost() {
+        let [off, module, fifo] = [Setting::Off, Setting::Module, Setting::Fifo].map(Seen::nothing);
+        let judged = |before, late| {
+            let seen = [&Seen { late: before, ..off }, &Seen { late, ..module }, &fifo];
+            rare(&TRANSPORTS[1], seen, 8).verdict
+        };
+        assert_eq!(judged(0.1, 0.0), Verdict::Holds);
+        assert_eq!(judged(0.1, 0.001), Verdict::DoesNotHold);
+        assert_eq!(judged(0.01, 0.0), Verdict::NotResolvable);
     }
 }

@@ -36,6 +36,25 @@ struct Background {
     seconds: f64,
 }
 
+/// Results of a trial that claims are based on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) setting: Setting,
+    /// Number of messages.
+    pub(super) pings: u64,
+    /// Share of late messages.
+    pub(super) late: f64,
+    pub(super) longest_ms: f64,
+    pub(super) p90_us: f64,
+    pub(super) p99_us: f64,
+    /// Number of granted boosts as a share of the messages.
+    pub(super) granted: f64,
+    /// Boosted run time per boost.
+    pub(super) boost_us: f64,
+    /// Boosted time as a share of the CPU.
+    pub(super) boosted_share: f64,
+}
+
 /// Messages of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traffic {
@@ -168,14 +187,39 @@ impl Trial {
         self.pings(|_| true).count_above(LATE)
     }
 
-    /// Returns the 99th percentile of all delays, in microseconds.
-    pub(super) fn p99(&self) -> f64 {
-        us(self.pings(|_| true).quantile_ns(0.99))
+    /// Returns the results of all connections.
+    pub(super) fn seen(&self) -> Seen {
+        let pings = self.pings(|_| true);
+        let boosts = approximate(self.counters.boosts().max(1));
+        Seen {
+            setting: self.work.setting,
+            pings: pings.operations(),
+            late: pings.share_above(LATE),
+            longest_ms: us(pings.max_ns()) / 1e3,
+            p90_us: us(pings.quantile_ns(0.9)),
+            p99_us: us(pings.quantile_ns(0.99)),
+            granted: self.granted(),
+            boost_us: approximate(self.counters.boosted_ns()) / boosts / 1e3,
+            boosted_share: self.boosted_share(),
+        }
     }
+}
 
-    /// Returns the 90th percentile of all delays, in microseconds.
-    pub(super) fn p90(&self) -> f64 {
-        us(self.pings(|_| true).quantile_ns(0.9))
+impl Seen {
+    /// Returns results of a setting without any message, for tests of claims.
+    #[cfg(test)]
+    pub(super) const fn nothing(setting: Setting) -> Self {
+        Self {
+            setting,
+            pings: 0,
+            late: 0.0,
+            longest_ms: 0.0,
+            p90_us: 0.0,
+            p99_us: 0.0,
+            granted: 0.0,
+            boost_us: 0.0,
+            boosted_share: 0.0,
+        }
     }
 }
 
@@ -234,6 +278,11 @@ fn settle(trials: &[Trial]) {
 /// Returns the trial of a setting.
 pub(super) fn of(trials: &[Trial], setting: Setting) -> Option<&Trial> {
     trials.iter().find(|trial| trial.work.setting == setting)
+}
+
+/// Returns the results of a setting.
+pub(super) fn seen_of(all: &[Seen], setting: Setting) -> Option<&Seen> {
+    all.iter().find(|seen| seen.setting == setting)
 }
 
 /// Returns the median; zero without values.

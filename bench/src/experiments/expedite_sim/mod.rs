@@ -106,6 +106,7 @@ fn described(length: Length, measured: &[Measured]) -> Fields {
         .with("events_millions", decimals(approximate(events) / 1e6, 1))
         .with("ping", "500 bytes every 50 ms (section 4.1); 30 us of CPU time at each end (ours)")
         .with("sleep_mostly", "5 ms of computing, 45 ms of sleep (section 4.1), which 2.4 rounds up to 55")
+        .with("phases", "no two sleepers compute at the same time (ours); `1b-anywhere`: at random")
         .with("link", "100 Mb/s (section 4); 100 us one way, work of both kernels included (coscheduling paper, section 4)")
         .with("background_on", "the ponger's machine (not stated; only this placement reproduces a ceiling of 5 ms)")
         .with("scatter", "120 ms of computing, 8 ranks, barrier (section 5.1); 1 KiB per rank (ours)")
@@ -114,10 +115,11 @@ fn described(length: Length, measured: &[Measured]) -> Fields {
 }
 
 /// Values of the column `figure`.
-const FIGURES: [&str; 15] = [
+const FIGURES: [&str; 16] = [
     "alone",
     "1a",
     "1b",
+    "1b-anywhere",
     "2a",
     "2b",
     "3a",

@@ -1,7 +1,7 @@
 //! The trials, and the results kept of each run.
 
 use pronto_sched_policy::policy::time::Nanos;
-use pronto_sched_sim::paper::expedite::{Boost, Kernel, PingPong, PingPongOutcome, Scatter, TOP};
+use pronto_sched_sim::paper::expedite::{Boost, Kernel, Phases, PingPong, PingPongOutcome, Scatter, TOP};
 use pronto_sched_sim::workload::scatter::Forwarding;
 
 use crate::report::{Fields, decimals};
@@ -277,6 +277,7 @@ pub(super) fn all(length: Length) -> Vec<Trial> {
         ping("alone", "nothing", base),
         ping("1a", "compute-only", compute),
         ping("1b", SLEEPERS, sleepers),
+        ping("1b-anywhere", SLEEPERS, PingPong { phases: Phases::Anywhere, ..sleepers }),
         ping("2a", "compute-only", with(Boost::Counter, compute)),
         ping("2b", SLEEPERS, with(Boost::Counter, sleepers)),
         ping("3a", SLEEPERS, ten),
@@ -300,7 +301,7 @@ pub(super) fn all(length: Length) -> Vec<Trial> {
         trials.push(ping("today", "compute-only", on(compute)));
         trials.push(ping("today", SLEEPERS, on(sleepers)));
     }
-    trials.push(ping("own", "2 sleep-mostly in step", PingPong { in_step: true, ..sleepers }));
+    trials.push(ping("own", "2 sleep-mostly in step", PingPong { phases: Phases::InStep, ..sleepers }));
     trials.extend(scatters(length.rounds));
     trials
 }

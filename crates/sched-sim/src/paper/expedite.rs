@@ -7,9 +7,9 @@
 //! * Messages are handled in 30 us of CPU time: system call, protocol and program on a Pentium III (ours).
 //! * "Ping every 50 milliseconds" is a sleep of 50 ms between pings, which 2.4 makes 50 to 60 ms.
 //! * A context switch takes no time: the paper's effects are a hundred times larger.
-//! * Pairs begin at random times, within a cycle of `sleep-mostly`. Copies of `sleep-mostly` begin in different parts of
-//!   it: both compute for 5 of 60 ms, and timers of the old kernel keep them in step or out of step for ever. In step
-//!   ([`PingPong::in_step`]) delays would go to 10 ms, which the paper does not report. Copies of `top` begin anywhere.
+//! * Pairs begin at random times, within a cycle of `sleep-mostly`. The paper does not say when the copies of `sleep-mostly`
+//!   begin, and timers of the old kernel keep them in step or out of step for ever. [`Phases::Apart`] gives the ceiling of 5 ms
+//!   by itself: no two of them compute at the same time. [`Phases::Anywhere`] assumes nothing. Copies of `top` begin anywhere.
 //! * Timers also keep pings in step with `sleep-mostly`, until the machines' clocks have drifted apart by a tick, which takes
 //!   20 minutes or more. So a trial is many short runs ([`BOOT_PINGS`]), each with clocks of its own.
 //! * A rank's part of the scatter is 1 KiB.
@@ -95,6 +95,17 @@ impl Kernel {
     }
 }
 
+/// When the copies of `sleep-mostly` begin, within a cycle of computing and sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phases {
+    /// In different parts of the cycle, so that at most one of them computes at a time.
+    Apart,
+    /// At random times, independent of each other, drawn anew for each run.
+    Anywhere,
+    /// At the same tick.
+    InStep,
+}
+
 /// One trial of the ping-pong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingPong {
@@ -106,8 +117,8 @@ pub struct PingPong {
     pub compute_only: bool,
     /// Number of `sleep-mostly` in the background.
     pub sleep_mostly: u32,
-    /// Whether all `sleep-mostly` wake at the same tick.
-    pub in_step: bool,
+    /// When the copies of `sleep-mostly` begin.
+    pub phases: Phases,
     /// Pairs of processes.
     pub pairs: u32,
     /// Number of flagged pairs, counted from the first.
@@ -138,7 +149,7 @@ impl PingPong {
             boost: Boost::None,
             compute_only: false,
             sleep_mostly: 0,
-            in_step: false,
+            phases: Phases::Apart,
             pairs: 1,
             flagged: 1,
             extra: Nanos::ZERO,
@@ -197,8 +208,11 @@ impl PingPong {
         let mut spawn = |copy| {
             // Neighbours are a tick apart at least.
             let within = Nanos(part.since(TICK).0.max(1));
-            let apart = WARM_UP.after(part.times(copy)).after(starts.time_below(within));
-            let starts = if self.in_step { WARM_UP } else { apart };
+            let starts = match self.phases {
+                Phases::Apart => WARM_UP.after(part.times(copy)).after(starts.time_below(within)),
+                Phases::Anywhere => WARM_UP.after(starts.time_below(CYCLE)),
+                Phases::InStep => WARM_UP,
+            };
             let program = Sleeper::new(sleeper::Options::SLEEP_MOSTLY);
             cluster.spawn(node, TaskOptions { starts, ..TaskOptions::default() }, Box::new(program))
         };

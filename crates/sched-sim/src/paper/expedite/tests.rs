@@ -31,8 +31,20 @@ fn sleepers_delay_by_up_to_five_milliseconds() {
 #[test]
 fn sleepers_in_step_delay_by_twice_that() {
     let alone = PingPong::alone(1).run(1).longest(0);
-    let most = PingPong { in_step: true, ..with_sleepers(Boost::None) }.run(1).longest(0) - alone;
+    let most = PingPong { phases: Phases::InStep, ..with_sleepers(Boost::None) }.run(1).longest(0) - alone;
     assert!((6_000_000..=10_000_000).contains(&most), "{most} ns");
+}
+
+/// The ceiling of figure 1 (b) depends on phases that do not meet.
+#[test]
+fn sleepers_that_begin_anywhere_delay_by_milliseconds_and_without_the_ceiling() {
+    let alone = PingPong::alone(1).run(1).longest(0);
+    let trial = PingPong { phases: Phases::Anywhere, ..with_sleepers(Boost::None) };
+    let outcomes: Vec<_> = (1..=4).map(|seed| trial.run(seed)).collect();
+    let late: Vec<_> = outcomes.iter().map(|outcome| outcome.late(0, LATE)).collect();
+    assert!(late.iter().all(|late| (0.05..0.30).contains(late)), "{late:?}");
+    let most = outcomes.iter().map(|outcome| outcome.longest(0) - alone).max().unwrap_or(0);
+    assert!((5_500_000..=10_000_000).contains(&most), "{most} ns");
 }
 
 /// Figure 2: "this time, `sleep-mostly` did not cause any significant delays"; nor with what we make of it.
