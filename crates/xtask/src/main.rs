@@ -10,6 +10,7 @@ mod lab;
 mod licences;
 mod mutate;
 mod package;
+mod refute;
 mod report;
 mod soak;
 mod stages;
@@ -45,6 +46,8 @@ enum Command {
     Soak(soak::Options),
     /// Plant known faults in copies of the scheduling policies and of the core; a test must fail for each fault.
     Mutate(mutate::Options),
+    /// Break what the papers' claims are about in a copy of the tree; the experiment must say that the claim no longer holds.
+    Refute(refute::Options),
     /// Count the instructions of fixed scenarios; fail if a count is above the recorded one.
     Counts(counts::Options),
     /// Build the release programs, with RDMA, and pack them with their documentation.
@@ -73,6 +76,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Licences => Ok(verdict("licences", &licences::check(&workspace)?)),
         Command::Soak(options) => soak::run(&workspace, options),
         Command::Mutate(options) => mutate::run(&workspace, options),
+        Command::Refute(options) => refute::run(&workspace, options),
         Command::Counts(options) => counts::run(&workspace, options),
         Command::Package(options) => package::run(&workspace, options),
         Command::Book => book::run(&workspace),

@@ -58,13 +58,21 @@ impl Mutation {
     /// The text to replace does not occur exactly once before the tests, or the replacement is identical. If the code was changed, the
     /// list must be updated.
     pub(super) fn applied(&self, source: &str) -> Result<String> {
-        let tests = TESTS.iter().filter_map(|tests| source.find(tests)).min();
-        let (rule, tests) = source.split_at(tests.unwrap_or(source.len()));
-        let found = rule.matches(&self.from).count();
-        ensure!(found == 1, "`{}` occurs in {} {found} times, expected once", self.from, self.file);
-        ensure!(self.from != self.to, "`{}` is replaced by itself", self.from);
-        Ok(rule.replacen(&self.from, &self.to, 1) + tests)
+        planted(source, [&self.from, &self.to]).with_context(|| self.file.clone())
     }
+}
+
+/// Returns `source` with its text `from` replaced by `to`.
+///
+/// # Errors
+/// `from` does not occur exactly once before the tests, or `to` is identical.
+pub(crate) fn planted(source: &str, [from, to]: [&str; 2]) -> Result<String> {
+    let tests = TESTS.iter().filter_map(|tests| source.find(tests)).min();
+    let (rule, tests) = source.split_at(tests.unwrap_or(source.len()));
+    let found = rule.matches(from).count();
+    ensure!(found == 1, "`{from}` occurs {found} times, expected once");
+    ensure!(from != to, "`{from}` is replaced by itself");
+    Ok(rule.replacen(from, to, 1) + tests)
 }
 
 /// Returns the first mutation of each file.

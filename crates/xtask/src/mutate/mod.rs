@@ -19,6 +19,7 @@ use crate::child::{CommandLine, End, now};
 use crate::workspace::Workspace;
 use copy::Copy;
 use list::Mutation;
+pub(crate) use list::planted;
 use subject::{Judging, Subject};
 
 /// Time limit for a build or the tests of one fault, which take seconds. It detects faults that cause endless loops.
