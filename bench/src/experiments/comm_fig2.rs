@@ -19,6 +19,8 @@ use crate::side::{Arguments, Side};
 /// The run of `pronto demo`: four nodes in separate processes, and the bundled points.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "comm-fig2",
+    question: "Are most messages of a distributed OS small, and most bytes in large ones?",
+    takes: [30, 20],
     paper: Some("comm-layer"),
     figure: Some("Fig. 2"),
     about: "sizes of the messages of k-means on a distributed OS, by number and by bytes",

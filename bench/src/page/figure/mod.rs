@@ -29,8 +29,6 @@ pub(super) struct Drawn {
     paper: &'static str,
     /// Only rows that have one of these values in a column.
     only: &'static [(&'static str, &'static [&'static str])],
-    /// Only rows that have another value in a column.
-    except: &'static [(&'static str, &'static str)],
     /// Columns whose values divide the rows into panels.
     panels: &'static [&'static str],
     /// Columns whose values name a series.
@@ -52,8 +50,8 @@ pub(super) struct Drawn {
 /// How values are drawn.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// Lines over a measure. With `sums`, a value is the share of its sum over all rows up to this one.
-    Lines { x: Measure, axis: Axis, title: &'static str, sums: bool, points: &'static [Points] },
+    /// Lines over a measure.
+    Lines { x: Measure, axis: Axis, title: &'static str, points: &'static [Points] },
     /// A bar for each value, and one for the paper's value of the row, below a name of these columns.
     Bars { names: &'static [&'static str], published: &'static [Measure] },
     /// One bar, whose parts are the values as shares of `whole`; what is left of it is the last part, with this name.
@@ -98,7 +96,6 @@ impl Drawn {
         title: "",
         paper: "",
         only: &[],
-        except: &[],
         panels: &[],
         series: &[],
         values: &[],
@@ -125,7 +122,6 @@ impl Drawn {
         let word = |row: &Row<'_>, column: &str| row.get(column).map(results::word).unwrap_or_default();
         let is_shown = |row: &Row<'_>| {
             self.only.iter().all(|(column, values)| values.contains(&word(row, column).as_str()))
-                && self.except.iter().all(|(column, value)| word(row, column) != *value)
         };
         let rows: Vec<_> = results::rows(result).filter(is_shown).collect();
         let start = html.len();
@@ -139,9 +135,7 @@ impl Drawn {
     }
 
     fn lines(&self, rows: &[Row<'_>]) -> lines::Lines {
-        let Form::Lines { x, axis, title, sums, points: published } = self.form else {
-            unreachable!("lines")
-        };
+        let Form::Lines { x, axis, title, points: published } = self.form else { unreachable!("lines") };
         let mut legend = Legend::default();
         let mut panel = |(heading, rows): (String, Vec<Row<'_>>)| {
             let mut series: Vec<lines::Series> = Vec::new();
@@ -152,9 +146,6 @@ impl Drawn {
                         rows.iter().filter_map(|row| Some((x.in_row(row)?, value.in_row(row)?))).collect();
                     points.sort_by(|one, other| one.0.total_cmp(&other.0));
                     points.retain(|(_, y)| !self.logarithmic || *y > 0.0);
-                    if sums {
-                        summed(&mut points);
-                    }
                     if !points.is_empty() {
                         series.push(lines::Series { class: legend.class(&name), name, points });
                     }
@@ -342,16 +333,6 @@ fn joined(words: &[&str]) -> String {
     words.iter().filter(|word| !word.is_empty() && **word != "-").copied().collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces the values by the shares of their sums in the whole sum.
-fn summed(points: &mut [(f64, f64)]) {
-    let whole: f64 = points.iter().map(|(_, y)| y).sum();
-    let mut sum = 0.0;
-    for (_, y) in points {
-        sum += *y;
-        *y = sum / whole;
-    }
-}
-
 /// Returns the lowest value at each position, from left to right.
 fn lowest(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1)));
@@ -383,7 +364,6 @@ mod tests {
             x: Measure::of("size"),
             axis: Axis { title: "size", unit: Unit::Bytes, logarithmic: true },
             title: "time",
-            sums: false,
             points: &[("Table 9", &[(64.0, 3.0)])],
         },
         ..Drawn::DEFAULT
@@ -453,10 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_rise_to_one() {
-        let mut points = vec![(1.0, 2.0), (2.0, 6.0)];
-        summed(&mut points);
-        assert_eq!(points, [(1.0, 0.25), (2.0, 1.0)]);
+    fn the_floor_of_a_position_is_the_lowest() {
         assert_eq!(lowest(vec![(2.0, 5.0), (1.0, 3.0), (2.0, 4.0)]), [(1.0, 3.0), (2.0, 4.0)]);
     }
 
