@@ -45,8 +45,12 @@ pub(super) enum KeepFor {
     Response(CallId),
 }
 
-/// Maximum number of posted work requests with a completion per peer, over both classes.
-const WORK_SLOTS: u16 = 256;
+/// Number of work slots of a peer in use at which bulk messages and one-sided operations wait. The further slots are for control messages,
+/// which never wait for bulk.
+const BULK_SLOTS: u16 = 256;
+
+/// Maximum number of posted work requests with a completion per peer: those of both classes, and as many again of class control.
+const WORK_SLOTS: u16 = 2 * BULK_SLOTS;
 
 /// Initial number of work slots, as most peers never need more.
 const FEW_WORK_SLOTS: u16 = 4;
@@ -54,7 +58,7 @@ const FEW_WORK_SLOTS: u16 = 4;
 /// Factor by which the table grows when it is full.
 const GROWTH: u16 = 4;
 
-const _: () = assert!(FEW_WORK_SLOTS > 0 && FEW_WORK_SLOTS < WORK_SLOTS, "there is room to grow");
+const _: () = assert!(FEW_WORK_SLOTS > 0 && FEW_WORK_SLOTS < BULK_SLOTS, "there is room to grow");
 const _: () = assert!(GROWTH > 1, "each growth makes the table larger");
 
 impl WorkTable {
@@ -114,7 +118,11 @@ impl WorkTable {
         work.completes = Some(completes);
     }
 
-    pub(super) fn claim(&mut self) -> Option<WrId> {
+    /// Claims a slot for a work request of a class. Returns `None` if the class may use no more slots now.
+    pub(super) fn claim(&mut self, class: Class) -> Option<WrId> {
+        if class == Class::Bulk && self.in_flight() >= usize::from(BULK_SLOTS) {
+            return None;
+        }
         if self.free.is_empty() && self.slots.len() < usize::from(WORK_SLOTS) {
             let slots = u16::try_from(self.slots.len()).expect("slots are 16 bits");
             self.grow((slots * GROWTH).min(WORK_SLOTS));
@@ -176,12 +184,12 @@ mod tests {
     #[test]
     fn work_completes_once_and_frees_its_slot() {
         let mut table = WorkTable::new();
-        let first = table.claim().expect("there is room");
+        let first = table.claim(Class::Control).expect("there is room");
         hold(&mut table, first);
         assert_eq!(table.in_flight(), 1);
         assert!(table.complete(first).is_some_and(|work| work.sequence == first.slot));
         assert!(table.complete(first).is_none() && table.in_flight() == 0);
-        let next = table.claim().expect("there is room");
+        let next = table.claim(Class::Control).expect("there is room");
         assert_eq!((next.slot, next.generation), (first.slot, first.generation + 1));
         assert!(table.complete(next).is_none(), "the work was not posted");
         hold(&mut table, next);
@@ -193,17 +201,17 @@ mod tests {
     #[test]
     fn a_slot_whose_work_was_not_posted_is_free_again() {
         let mut table = WorkTable::new();
-        let wr = table.claim().expect("there is room");
+        let wr = table.claim(Class::Control).expect("there is room");
         table.unclaim(wr);
         assert_eq!(table.in_flight(), 0);
-        assert_eq!(core::iter::from_fn(|| table.claim()).count(), usize::from(WORK_SLOTS));
+        assert_eq!(core::iter::from_fn(|| table.claim(Class::Control)).count(), usize::from(WORK_SLOTS));
     }
 
     #[test]
     fn a_link_that_ends_takes_all_work_with_it() {
         let mut table = WorkTable::new();
         for _ in 0..3 * FEW_WORK_SLOTS {
-            let wr = table.claim().expect("there is room");
+            let wr = table.claim(Class::Control).expect("there is room");
             hold(&mut table, wr);
         }
         table.give_back();
@@ -212,7 +220,15 @@ mod tests {
         assert!(table.take_all().is_empty() && table.in_flight() == 0);
         table.give_back();
         assert_eq!(table.slots.len(), usize::from(FEW_WORK_SLOTS));
-        assert_eq!(core::iter::from_fn(|| table.claim()).count(), usize::from(WORK_SLOTS));
+        assert_eq!(core::iter::from_fn(|| table.claim(Class::Control)).count(), usize::from(WORK_SLOTS));
+    }
+
+    #[test]
+    fn bulk_leaves_slots_for_control() {
+        let mut table = WorkTable::new();
+        assert_eq!(core::iter::from_fn(|| table.claim(Class::Bulk)).count(), usize::from(BULK_SLOTS));
+        let control = core::iter::from_fn(|| table.claim(Class::Control)).count();
+        assert_eq!(control, usize::from(WORK_SLOTS - BULK_SLOTS));
     }
 
     #[test]
@@ -220,7 +236,7 @@ mod tests {
     #[should_panic(expected = "an unposted slot is freed once")]
     fn a_slot_is_not_freed_twice() {
         let mut table = WorkTable::new();
-        let wr = table.claim().expect("there is room");
+        let wr = table.claim(Class::Control).expect("there is room");
         table.unclaim(wr);
         table.unclaim(wr);
     }

@@ -22,7 +22,7 @@ impl<Q: QueuePair> Engine<Q> {
             }
             return Ok(());
         };
-        let Some(wr) = self.work.claim() else { return Err(work) };
+        let Some(wr) = self.work.claim(CLASS) else { return Err(work) };
         let connection = &mut link.connections[CLASS.index()];
         let posted = connection
             .qp

@@ -152,7 +152,7 @@ impl<Q: QueuePair> Engine<Q> {
         let signal = if payload.copied().is_some() && outgoing.completes.is_none() {
             Signal::Unsignalled
         } else {
-            let Some(wr) = self.work.claim() else { return Err(outgoing) };
+            let Some(wr) = self.work.claim(class) else { return Err(outgoing) };
             Signal::Signalled(wr)
         };
         let posted = self.post_message(class, header, PendingDoorbell::of(&kind), (signal, payload), shared);
