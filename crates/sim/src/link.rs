@@ -6,7 +6,7 @@ use pronto_core::Nanos;
 use pronto_core::fabric::{
     Completion, ConnectionLimits, FabricError, OutOfBounds, Region, Rights, Status, WrId,
 };
-use pronto_wire::{Header, Kind, RawHeader};
+use pronto_wire::{CallId, Header, Kind, RawHeader};
 
 use crate::access::{Outcome, Request};
 use crate::world::SimNode;
@@ -103,7 +103,15 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn is_request(&self) -> bool {
-        matches!(self.kind(), Some(Kind::Request { .. }))
+        self.request().is_some()
+    }
+
+    /// Returns the call of a request; `None` for other messages.
+    pub(crate) fn request(&self) -> Option<CallId> {
+        match self.kind() {
+            Some(Kind::Request { call, .. }) => Some(call),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_response(&self) -> bool {

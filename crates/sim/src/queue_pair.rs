@@ -173,6 +173,10 @@ impl QueuePair for SimQueuePair {
         if self.is_full() {
             return Err(PostError::Full);
         }
+        let request = match &posted {
+            Posted::Message(message) => message.request(),
+            Posted::Request(_) => None,
+        };
         self.with(|end| {
             let depth = end.limits.send_depth as usize + ONE_SIDED_DEPTH;
             if end.batch.len().max(end.outstanding.len()) >= depth {
@@ -184,7 +188,11 @@ impl QueuePair for SimQueuePair {
             }
             end.batch.push(posted);
             Ok(())
-        })
+        })?;
+        if let Some(call) = request {
+            self.world.lock().accept(self.link, self.end, call);
+        }
+        Ok(())
     }
 
     fn ring_doorbell(&mut self, _: DoorbellEvent) -> Result<(), FabricError> {

@@ -6,6 +6,7 @@ use pronto_core::Nanos;
 use pronto_core::fabric::{FabricError, PeerFault, Status, WrId};
 use pronto_sync::Arc;
 use pronto_sync::atomic::{AtomicU64, Ordering};
+use pronto_wire::CallId;
 
 use crate::access::Outcome;
 use crate::dial::{Attempt, DialId, Ended};
@@ -35,6 +36,8 @@ pub(crate) struct State {
     /// Number of grant keys in the world so far.
     pub(crate) keys: u64,
     pub(crate) overruns: u64,
+    /// Requests that a connection has accepted: the node, its incarnation, the peer, and the call's slot and generation.
+    pub(crate) accepted: BTreeSet<(SimNode, u32, SimNode, (u16, u32))>,
     /// Responses that arrived on a connection in excess of the requests sent on it.
     pub(crate) unasked: u64,
     pub(crate) attempts: BTreeMap<DialId, Attempt>,
@@ -138,6 +141,7 @@ impl State {
             blocked: BTreeSet::new(),
             full_until: BTreeMap::new(),
             keys: 0,
+            accepted: BTreeSet::new(),
             overruns: 0,
             unasked: 0,
             attempts: BTreeMap::new(),
@@ -199,6 +203,14 @@ impl State {
     /// Returns whether frames pass from one node to another.
     pub(crate) fn is_open(&self, from: SimNode, to: SimNode) -> bool {
         !self.blocked.contains(&(from, to)) && !self.nodes[to.0].dark && !self.nodes[from.0].dark
+    }
+
+    /// Records a request that a connection has accepted.
+    pub(crate) fn accept(&mut self, link: LinkId, end: usize, call: CallId) {
+        let ends = &self.links[link.0].ends;
+        let (from, to) = (ends[end].node, ends[1 - end].node);
+        let incarnation = self.nodes[from.0].incarnation;
+        self.accepted.insert((from, incarnation, to, (call.slot, call.generation)));
     }
 
     /// Returns whether connections from one node to another take no message now.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pronto_core::fabric::ConnectionLimits;
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicU64, Ordering};
+use pronto_wire::CallId;
 
 use crate::fault::{Fault, Fired};
 use crate::link::Exchanged;
@@ -162,6 +163,13 @@ impl SimWorld {
     /// `a` of [`Self::connect`], comes first.
     pub fn exchanged(&self, link: LinkId) -> [Exchanged; 2] {
         self.lock().links[link.0].ends.each_ref().map(|end| end.exchanged)
+    }
+
+    /// Returns whether a connection from the current incarnation of one node to another has accepted the request of a call.
+    pub fn has_accepted(&self, from: SimNode, to: SimNode, call: CallId) -> bool {
+        let state = self.lock();
+        let incarnation = state.nodes[from.0].incarnation;
+        state.accepted.contains(&(from, incarnation, to, (call.slot, call.generation)))
     }
 
     /// Returns the number of responses in the world that arrived on a connection in excess of the requests sent on it.

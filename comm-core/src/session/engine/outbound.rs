@@ -201,8 +201,11 @@ impl<Q: QueuePair> Engine<Q> {
             Err(PostError::Unsupported) if matches!(payload, Gather::Region { .. }) => {
                 return Err(PostError::Unsupported);
             }
-            // The queue pair is dead or refuses permanently. The next poll reports that, and the end of the link ends this message.
-            Err(_) => connection.failed = true,
+            // The queue pair is dead or refuses permanently. The next poll reports that. This link does not carry the message.
+            Err(_) => {
+                connection.failed = true;
+                return Err(PostError::Full);
+            }
         }
         shared.acks_sent[class.index()].store(returned.into(), Ordering::Relaxed);
         let sequence = connection.posted(acks, rings);

@@ -4,9 +4,11 @@
 //! 1. An accepted call ends once: with its reply, a failure, its deadline, or when the peer goes down.
 //! 2. A handler runs at most once per call; exactly once for a call that ends with its reply; never for a call that was
 //!    refused, or ended as not executed.
-//! 3. Messages of one node to one peer in one class are received, and executed, in the order of posting.
-//! 4. A peer is up and down alternately; a link is lost before it is resumed.
-//! 5. Received messages equal the sent ones, byte for byte (checked where messages are read).
+//! 3. A call that ends without a response of the peer ends as not executed if no connection has accepted its request, else as
+//!    perhaps executed.
+//! 4. Messages of one node to one peer in one class are received, and executed, in the order of posting.
+//! 5. A peer is up and down alternately; a link is lost before it is resumed.
+//! 6. Received messages equal the sent ones, byte for byte (checked where messages are read).
 
 use std::collections::BTreeMap;
 
@@ -161,8 +163,8 @@ impl Ledger {
         assert!(last < Some(name.number), "{name:?} was {what} after number {last:?} of {stream:?}");
     }
 
-    /// Records the end of a call or of a synchronous send.
-    pub(super) fn ended<L>(&mut self, name: Name, end: &End<L>) {
+    /// Records the end of a call or of a synchronous send. `posted` tells whether a connection has accepted the request.
+    pub(super) fn ended<L>(&mut self, name: Name, end: &End<L>, posted: bool) {
         let entry = self.entry(name);
         assert!(core::mem::take(&mut entry.open), "{name:?} ended twice, or was never open");
         let executed = entry.executed;
@@ -180,6 +182,10 @@ impl Ledger {
             End::AccessRefused | End::Unsupported => panic!("{name:?} is not a one-sided operation"),
         };
         *counter += 1;
+        if let End::PeerDown { executed } | End::Deadline { executed } = end {
+            let expected = if posted { Executed::Maybe } else { Executed::No };
+            assert_eq!(*executed, expected, "{name:?} ended without a response; posted: {posted}");
+        }
         match said {
             Executed::No => assert_eq!(executed, 0, "{name:?} ended as not executed, but was executed"),
             Executed::Yes => assert_eq!(executed, 1, "{name:?} ended as executed, but was not"),
@@ -291,7 +297,7 @@ mod tests {
             for number in [1, 2] {
                 ledger.arrived(name(number), RECEIVER, 1, Class::Bulk);
                 ledger.executed_in_lane(name(number), RECEIVER, 1, Class::Bulk);
-                ledger.ended(name(number), &reply());
+                ledger.ended(name(number), &reply(), true);
             }
             ledger.assert_closed();
         }));
@@ -301,18 +307,30 @@ mod tests {
     fn every_rule_detects_a_violation() {
         let no: End<NoLease> = End::PeerDown { executed: Executed::No };
         assert!(breaks(|ledger| ledger.assert_closed()), "never ended");
-        assert!(breaks(|ledger| ledger.ended(name(1), &reply())), "a reply without an execution");
+        assert!(breaks(|ledger| ledger.ended(name(1), &reply(), true)), "a reply without an execution");
         assert!(breaks(|ledger| ledger.arrived(name(3), RECEIVER, 1, Class::Bulk)), "never posted");
         assert!(breaks(|ledger| [1, 1].into_iter().for_each(|n| ledger.executed(name(n)))), "executed twice");
         assert!(breaks(|ledger| {
             ledger.arrived(name(2), RECEIVER, 1, Class::Bulk);
             ledger.arrived(name(1), RECEIVER, 1, Class::Bulk);
         }));
-        assert!(breaks(|ledger| [1, 1].into_iter().for_each(|n| ledger.ended(name(n), &no))), "ended twice");
+        assert!(
+            breaks(|ledger| [1, 1].into_iter().for_each(|n| ledger.ended(name(n), &no, false))),
+            "ended twice"
+        );
         assert!(breaks(|ledger| {
-            ledger.ended(name(1), &no);
+            ledger.ended(name(1), &no, false);
             ledger.executed(name(1));
         }));
+        for (executed, posted) in [(Executed::Maybe, false), (Executed::No, true), (Executed::Yes, true)] {
+            let ends: [End<NoLease>; 2] = [End::PeerDown { executed }, End::Deadline { executed }];
+            for end in ends {
+                assert!(
+                    breaks(|ledger| ledger.ended(name(1), &end, posted)),
+                    "{executed:?}, posted: {posted}"
+                );
+            }
+        }
         assert!(breaks(|ledger| {
             ledger.refused(name(3), Kind::Prompt, true);
             ledger.arrived(name(3), RECEIVER, 1, Class::Bulk);

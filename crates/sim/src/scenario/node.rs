@@ -247,8 +247,9 @@ impl ScenarioNode {
     /// Takes the ends of open calls and sends. Returns whether there were any.
     fn take_ends(&mut self) -> bool {
         let mut ends = Vec::new();
-        for peer in self.peers.values_mut() {
+        for (id, peer) in &mut self.peers {
             let session = &peer.session;
+            let to = SimNode(usize::from(id.0) - 1);
             peer.open.retain(|open| {
                 let ended = session.has_ended(open.call);
                 if ended {
@@ -256,24 +257,25 @@ impl ScenarioNode {
                     if matches!(end, End::Reply(_) | End::Done(_)) {
                         use_again(open.lent.as_ref());
                     }
-                    ends.push((open.name, open.answer_len, end));
+                    let posted = self.world.has_accepted(self.place, to, open.call);
+                    ends.push((open.name, open.answer_len, end, posted));
                 }
                 !ended
             });
         }
         let moved = !ends.is_empty();
-        for (name, answer_len, end) in ends {
-            self.end(name, answer_len, end);
+        for (name, answer_len, end, posted) in ends {
+            self.end(name, answer_len, end, posted);
         }
         moved
     }
 
-    fn end(&self, name: Name, answer_len: u32, end: End<Lease>) {
+    fn end(&self, name: Name, answer_len: u32, end: End<Lease>, posted: bool) {
         if let End::Reply(payload) = &end {
             let stamp = Stamp::read(payload);
             assert_eq!(stamp, Stamp { name, answer_len, answer: true }, "the reply belongs to another call");
         }
-        self.common.ledger.borrow_mut().ended(name, &end);
+        self.common.ledger.borrow_mut().ended(name, &end, posted);
     }
 
     fn give_up(&mut self, now: Nanos) {
