@@ -66,8 +66,8 @@ const ATTEMPTS: u32 = 64;
 const MOST: usize = 1024;
 /// Number of places per type, which keeps the probes short.
 const SPARSE: usize = 2;
-/// Number of places of the first table.
-const FIRST: usize = 16;
+/// Number of places of the first table. Loom's models have the fewest that work.
+const FIRST: usize = if cfg!(loom) { SPARSE } else { 16 };
 /// Number of further tables.
 const LARGER: usize = (SPARSE * MOST / FIRST).trailing_zeros() as usize;
 
@@ -90,6 +90,14 @@ impl PeerTypes {
         self.version.store(writing, Ordering::Relaxed);
         // SYNC: readers that see any store below see the odd version; pairs with the fence in `find`.
         fence(Ordering::Release);
+        let ignored = self.fill(types);
+        // SYNC: publishes the table; pairs with the acquire load in `find`.
+        self.version.store(writing.wrapping_add(1), Ordering::Release);
+        ignored
+    }
+
+    /// Stores the types in the smallest table that can hold them, while the version is odd. Returns the number of ignored entries.
+    fn fill(&self, types: &[TypeEntry]) -> usize {
         let fitting = types.len().min(MOST);
         let entries = self.table_for(fitting);
         for entry in entries {
@@ -105,8 +113,6 @@ impl PeerTypes {
             entries[at].type_id.store(kind.type_id.0.into(), Ordering::Relaxed);
             entries[at].key.store(key, Ordering::Relaxed);
         }
-        // SYNC: publishes the table; pairs with the acquire load in `find`.
-        self.version.store(writing.wrapping_add(1), Ordering::Release);
         types.len() - fitting
     }
 
@@ -215,7 +221,10 @@ const fn place_after(at: usize, places: usize) -> usize {
     (at + 1) & (places - 1)
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
