@@ -108,19 +108,24 @@ impl Flight {
         self.pending.fetch_max(alarm as u8, Ordering::Relaxed);
     }
 
-    /// Logs the last notes if an alarm is pending. Of several alarms only one is named, and there is at most one log per
+    /// Takes the pending alarm. Returns it if it may be logged now: of several alarms the most important one, at most once per
     /// [`LOG_INTERVAL`].
-    pub(crate) fn log_if_pending(&self, host: &NodeHost) {
+    fn take_due(&self, now: impl FnOnce() -> Nanos) -> Option<Alarm> {
         let pending = self.pending.load(Ordering::Relaxed);
-        let Some(alarm) = Alarm::ALL.into_iter().find(|alarm| *alarm as u8 == pending) else { return };
+        let alarm = Alarm::ALL.into_iter().find(|alarm| *alarm as u8 == pending)?;
         self.pending.store(0, Ordering::Relaxed);
-        let now = host.now();
+        let now = now();
         let mut last = self.last.lock().expect("no holder panics");
         if last.is_some_and(|last| now.since(last) < LOG_INTERVAL) {
-            return;
+            return None;
         }
         *last = Some(now);
-        drop(last);
+        Some(alarm)
+    }
+
+    /// Logs the last notes if an alarm is pending and may be logged.
+    pub(crate) fn log_if_pending(&self, host: &NodeHost) {
+        let Some(alarm) = self.take_due(|| host.now()) else { return };
         // Not as a field, because fields are printed last, on the line of the last note.
         let node = host.identity.node;
         let notes: String = admin::recent(LOGGED).iter().map(|note| format!("\n  {note}")).collect();
@@ -185,6 +190,24 @@ mod tests {
         let seen: Vec<_> =
             found.iter().map(|(name, time, note)| (name.as_str(), *time, note.call.slot)).collect();
         assert_eq!(seen, [("b (ended)", 200, 4), ("a", 300, 2), ("a", 300, 3)]);
+    }
+
+    #[test]
+    fn alarms_are_logged_at_most_once_in_ten_seconds() {
+        let flight = Flight::default();
+        let logged_at = |alarm, seconds: u64, nanos: u64| {
+            flight.raise(alarm);
+            flight.take_due(|| Nanos(Nanos::from_secs(seconds).0 + nanos))
+        };
+        assert_eq!(logged_at(Alarm::PeerDown, 100, 0), Some(Alarm::PeerDown));
+        assert_eq!(flight.take_due(|| Nanos::from_secs(200)), None, "an alarm is logged once");
+        for (second, nanos) in [(100, 1), (105, 0), (109, 999_999_999)] {
+            assert_eq!(logged_at(Alarm::Panicked, second, nanos), None, "{second} s and {nanos} ns");
+        }
+        flight.raise(Alarm::Rescued);
+        assert_eq!(logged_at(Alarm::Deadline, 110, 0), Some(Alarm::Rescued), "ten seconds later, one of two");
+        assert_eq!(logged_at(Alarm::Panicked, 119, 0), None, "ten seconds after the last log");
+        assert_eq!(logged_at(Alarm::Panicked, 120, 0), Some(Alarm::Panicked));
     }
 
     #[test]
