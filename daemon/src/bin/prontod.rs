@@ -4,6 +4,8 @@
 
 #[path = "../cli_pages.rs"]
 mod cli_pages;
+#[path = "../stopping.rs"]
+mod stopping;
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -11,7 +13,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use pronto::admin::{FIRST_VISITOR, recent};
 use pronto::{Config, DownCause, Event, Node, measure_thresholds};
 use tracing_subscriber::filter::LevelFilter;
@@ -57,8 +58,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         return Ok(());
     }
     // Blocked before any thread starts, so that only this thread receives them.
-    let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
+    let stop = stopping::block_signals()?;
     tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
     print_notes_on_panic();
     keep_small_pages();
@@ -85,12 +85,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
             }
         }
     })?;
-    let signal = stop.wait().context("waiting for a signal")?;
-    eprintln!("prontod: {signal}: draining");
-    let id = node.id();
-    node.drain(Duration::from_secs(options.drain))?;
-    eprintln!("prontod: node {id} has stopped");
-    Ok(())
+    stopping::run_until_signal(node, &stop, Duration::from_secs(options.drain))
 }
 
 /// Installs a panic hook that also prints the last flight-recorder entries of all threads.
