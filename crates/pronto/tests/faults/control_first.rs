@@ -1,0 +1,105 @@
+//! Control never queues behind bulk on its way: bulk messages that wait for room, for memory of the receiver or for work slots
+//! delay no control message.
+
+use core::time::Duration;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use pronto::{Class, Limits, Message, Node, Peer, WaitPolicy};
+use pronto_wire::Kind;
+
+use crate::raw::Raw;
+use crate::rig::{Add, Sum, TIMEOUT, TRANSPORTS, address, counter, pause, server, shared_run};
+
+/// A bulk notification for one lane, whose handler waits until the test lets it go.
+#[derive(Message, Debug)]
+#[message(name = "faults.heap", class = bulk, order = ordered)]
+struct Heap {
+    bytes: Vec<u8>,
+}
+
+/// A control request that is too long to be copied into a message line.
+fn long() -> Add {
+    Add { values: vec![1; 500] }
+}
+
+/// Calls in every way a control message can be sent.
+fn assert_control_passes(peer: &Peer) {
+    assert_eq!(peer.call(&Add { values: vec![1, 2] }).unwrap().total, 3, "inline");
+    assert_eq!(peer.call(&Add { values: vec![1; 20] }).unwrap().total, 20, "next to the line");
+    assert_eq!(peer.call(&long()).unwrap().total, 500, "in send memory");
+    peer.notify_sync(&long(), TIMEOUT).unwrap();
+}
+
+/// As many bulk messages as limits allow are held by the callee, and more wait at the caller.
+#[test]
+fn held_bulk_messages_leave_work_slots_for_control() {
+    let _shared = shared_run();
+    const HELD: u16 = 1_024;
+    const LEN: usize = 40_000;
+    for transport in TRANSPORTS {
+        let (go, gate) = channel::<()>();
+        let gate = Mutex::new(gate);
+        let limits = Limits { requests: [64, HELD], calls: HELD, ..Limits::default() };
+        let node = server(1, &address(transport, "held-bulk"))
+            .limits(limits)
+            .on(move |_, heap: Heap| {
+                let _open = gate.lock().unwrap().recv();
+                assert_eq!(heap.bytes.len(), LEN);
+            })
+            .start()
+            .unwrap();
+        let listening = node.listening()[0].to_string();
+        let send_memory = [8 << 20, 256 << 20];
+        let caller = Node::builder(2)
+            .wait(WaitPolicy::Block)
+            .limits(Limits { send_memory, ..limits })
+            .peer(1, &listening)
+            .start()
+            .unwrap();
+        let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
+        let heap = Heap { bytes: vec![9; LEN] };
+        let (mut sent, mut refused) = (0, 0);
+        // A refusal may be short: over shared memory the callee takes private copies of some messages.
+        while sent < HELD && refused < 20 {
+            if peer.notify(&heap).is_ok() {
+                (sent, refused) = (sent + 1, 0);
+            } else {
+                refused += 1;
+                pause(Duration::from_millis(2));
+            }
+        }
+        assert!(sent > 256, "{transport}: only {sent} bulk messages were sent");
+        if transport == "shm" {
+            assert!(counter(&caller, 1, "backlogged") > 0, "no bulk message waits for a work slot");
+        }
+        assert_control_passes(&peer);
+        drop(go);
+    }
+}
+
+/// An [`Add`] in class bulk: the class is no part of a type's identity, so that the raw peer handles it.
+#[derive(Message, Debug)]
+#[message(name = "faults.add", class = bulk, reply = Sum)]
+struct AddBulk {
+    values: Vec<u64>,
+}
+
+/// The peer reads nothing from its bulk connection, until the node has no more room for bulk messages.
+#[test]
+fn a_stalled_bulk_connection_does_not_delay_control() {
+    let _shared = shared_run();
+    for transport in TRANSPORTS {
+        let node = server(1, &address(transport, "stalled-bulk")).start().unwrap();
+        let mut raw = Raw::greet(9, &node.listening()[0].to_string());
+        let peer = node.wait_for_peer(9, TIMEOUT).unwrap();
+        let heap = AddBulk { values: vec![1; 400_000] };
+        let sent = (0..1_000).take_while(|_| peer.notify(&heap).is_ok()).count();
+        assert!((2..1_000).contains(&sent), "{transport}: {sent} bulk messages were sent");
+        let caller = std::thread::spawn(move || peer.call(&long()).map(|sum| sum.total));
+        let (header, _) = raw.receive(Class::Control);
+        let Kind::Request { call, .. } = header.kind else { panic!("{header:?}") };
+        raw.post(Class::Control, Kind::Reply { call }, &500_u64.to_le_bytes()).unwrap();
+        assert_eq!(caller.join().unwrap().unwrap(), 500, "{transport}");
+    }
+}
