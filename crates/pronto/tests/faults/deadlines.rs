@@ -28,6 +28,9 @@ struct InTurn {
     waits: bool,
 }
 
+/// A call of the raw peer.
+type Call = Box<dyn Fn(&Peer) -> Result<Sum, CallError> + Send>;
+
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Returns the deadline field of the next request that the node sends to the raw peer, and replies to it.
@@ -52,7 +55,7 @@ fn a_request_carries_the_timeout_of_its_call() {
         let short = || Add { values: vec![1, 2] };
         let long = || Add { values: vec![1; 100] };
         // The encoded request is inline, short, or in send memory: each has its own path through the session.
-        let calls: [(&str, u32, Box<dyn Fn(&Peer) -> Result<Sum, CallError> + Send>); 8] = [
+        let calls: [(&str, u32, Call); 8] = [
             ("call", 10_000_000, Box::new(move |peer| peer.call(&short()))),
             ("long call", 10_000_000, Box::new(move |peer| peer.call(&long()))),
             (

@@ -40,7 +40,7 @@ fn assert_limit<M: Request<Reply = Sum>>(peer: &Peer, class: Class, message: imp
             CallError::Rejected(CallRejection::Here(SendError::TooLong { len: most + 1, max: most }));
         assert_eq!(format!("{error:?}"), format!("{expected:?}"));
     }
-    assert_eq!(peer.call(&message(most - COUNT)).unwrap().total as usize, most - COUNT);
+    assert_eq!(peer.call(&message(most - COUNT)).unwrap().total, (most - COUNT) as u64);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A peer whose replies are not encodings of the reply's type: each such call fails as executed, and the session stays up.
 
 use core::future::Future;
+use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Wake;
 
 use pronto::{CallError, Class, Executed, Peer, WaitPolicy};
 use pronto_wire::Kind;
@@ -17,9 +18,10 @@ impl Wake for Ignored {
 }
 
 type Outcome = Result<u64, CallError>;
+type Call = fn(&Peer) -> Outcome;
 
 /// Every way to get the reply to a call.
-fn ways() -> [(&'static str, fn(&Peer) -> Outcome); 4] {
+fn ways() -> [(&'static str, Call); 4] {
     [
         ("call", |peer| peer.call(&Add { values: vec![1, 2] }).map(|sum| sum.total)),
         ("spinning call", |peer| {
