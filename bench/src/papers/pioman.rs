@@ -550,9 +550,15 @@ const ROWS: &[Row] = &[
         id: "P36",
         place: "§5",
         text: "Future work: the manager inside other MPIs and frameworks.",
-        state: State::Partly,
-        code: &["crates/progress/examples/foreign.rs"],
-        remark: "The example progresses a foreign library as a source, which is a pair of sockets; no MPI or UCX worker is progressed.",
+        state: State::Done,
+        code: &["crates/foreign/src/ucx.rs", "crates/foreign/src/mpi.rs"],
+        tests: &[
+            "crates/foreign/tests/ucx.rs::active_messages_progress_while_the_program_computes",
+            "crates/foreign/tests/ucx.rs::without_the_source_they_wait_for_the_program",
+            "crates/foreign/tests/mpi.rs::a_rendezvous_completes_while_the_receiver_computes",
+            "crates/foreign/tests/mpi.rs::without_the_source_it_waits_for_the_receivers_own_progress",
+        ],
+        remark: "The other way round: a UCX worker, Open MPI and MPICH are sources of a node. MPI has no descriptor to sleep on, so a timer ends the node's sleeps while requests are open.",
         ..Row::DEFAULT
     },
     Row {
