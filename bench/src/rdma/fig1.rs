@@ -20,7 +20,6 @@ use pronto_core::fabric::{
 };
 use pronto_fabric_verbs::{Device, Link, Offer};
 use pronto_mapping::Mapping;
-use serde_json::Value;
 
 use super::nodes::Two;
 use crate::claim::{Claim, Verdict};
