@@ -75,19 +75,22 @@ impl Part {
     }
 }
 
-/// What is run, in this order.
+/// The parts that run, in this order.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) parts: Vec<Part>,
     lab: bool,
+    /// Number of wanted parts that do not run because they need the lab.
+    outside: usize,
 }
 
 impl Plan {
     /// Plans the parts of the experiments in `only`, or of all, without those that have a result.
     pub(super) fn new(lab: bool, only: Option<&[&str]>, is_kept: impl Fn(Part) -> bool) -> Self {
         let is_wanted = |part: &Part| only.is_none_or(|only| only.contains(&part.experiment.name));
-        let runs = |part: &Part| is_wanted(part) && (lab || !part.needs_lab()) && !is_kept(*part);
-        Self { parts: Part::every().filter(runs).collect(), lab }
+        let wanted = Part::every().filter(|part| is_wanted(part) && !is_kept(*part));
+        let (parts, outside): (Vec<_>, Vec<_>) = wanted.partition(|part| lab || !part.needs_lab());
+        Self { parts, lab, outside: outside.len() }
     }
 
     /// Returns the reason why a part is not in the plan.
@@ -103,7 +106,7 @@ impl Plan {
     pub(super) fn describe(&self, quick: bool, kept: usize) -> String {
         let time = span(self.left(0, quick, 0.0));
         let kept = if kept == 0 { String::new() } else { format!(", {kept} results kept") };
-        let outside = Part::every().filter(|part| !self.lab && part.needs_lab()).count();
+        let outside = self.outside;
         let lab = if outside == 0 { String::new() } else { format!("; {outside} more need --lab") };
         format!("{} experiments, roughly {time} on an idle machine{kept}{lab}", self.parts.len())
     }

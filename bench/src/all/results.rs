@@ -4,10 +4,11 @@
 //! 1. A file `NAME.json` is complete: it is written under another name, and renamed.
 //! 2. The record names only results that this build measured in runs of the recorded length.
 
+use core::hash::Hasher as _;
 use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::DefaultHasher;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What is folded below a figure: rows, notes, machine and parameters.
+//! The folded parts below a figure: rows, notes, machine and parameters.
 
 use core::fmt::Write as _;
 

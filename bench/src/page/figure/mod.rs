@@ -25,7 +25,7 @@ pub(super) struct Drawn {
     experiment: &'static str,
     /// The figure of the paper, and what it shows.
     title: &'static str,
-    /// What the paper gives for it, with the place, or what the paper does not give.
+    /// Values that the paper gives for it, with their place, or a sentence that it gives none.
     paper: &'static str,
     /// Only rows that have one of these values in a column.
     only: &'static [(&'static str, &'static [&'static str])],
@@ -54,7 +54,7 @@ enum Form {
     Lines { x: Measure, axis: Axis, title: &'static str, points: &'static [Points] },
     /// A bar for each value, and one for the paper's value of the row, below a name of these columns.
     Bars { names: &'static [&'static str], published: &'static [Measure] },
-    /// One bar, whose parts are the values as shares of `whole`; what is left of it is the last part, with this name.
+    /// One bar, whose parts are the values as shares of `whole`; the last part, with the name `rest`, is the remainder.
     Shares { names: &'static [&'static str], whole: &'static [Measure], rest: &'static str },
 }
 

@@ -47,8 +47,7 @@ impl Scale {
         match self {
             Self::Linear(least, most) => 100.0 * (value - least) / (most - least),
             Self::Logarithmic(first, last) => {
-                100.0 * (value.max(f64::MIN_POSITIVE).log10() - f64::from(first)).max(0.0)
-                    / f64::from(last - first)
+                100.0 * (value.max(f64::MIN_POSITIVE).log10() - first).max(0.0) / (last - first)
             }
         }
     }
