@@ -26,9 +26,11 @@ impl Interval {
         Self { mean, error }
     }
 
-    /// Returns the side of `bar` on which the whole interval lies, or `None` if the bar is within it.
+    /// Returns the side of `bar` on which the whole interval lies, or `None` if the bar is within it. Measurements that all equal the bar
+    /// are on neither side: [`Ordering::Equal`].
     pub(crate) fn side_of(self, bar: f64) -> Option<Ordering> {
         match () {
+            () if self == (Self { mean: bar, error: 0.0 }) => Some(Ordering::Equal),
             () if self.mean + self.error < bar => Some(Ordering::Less),
             () if self.mean - self.error > bar => Some(Ordering::Greater),
             () => None,
@@ -85,6 +87,7 @@ mod tests {
         let many: Vec<f64> = [0.96, 0.97, 0.98].repeat(7);
         assert_eq!(Interval::of(&many).side_of(1.0), Some(Ordering::Less), "more measurements resolve more");
         assert_eq!(Interval::of(&[0.9, 0.9]).side_of(1.0), Some(Ordering::Less), "without any difference");
+        assert_eq!(Interval::of(&[1.0, 1.0]).side_of(1.0), Some(Ordering::Equal));
     }
 
     #[test]
@@ -102,6 +105,7 @@ mod tests {
             (&[less, None], Verdict::InPart),
             (&[less, more], Verdict::InPart),
             (&[None, more], Verdict::DoesNotHold),
+            (&[None, Some(Ordering::Equal)], Verdict::DoesNotHold),
             (&[None, None], Verdict::NotResolvable),
             (&[], Verdict::NotResolvable),
         ] {

@@ -201,6 +201,8 @@ fn at_most(id: &'static str, detail: &str, bar: f64, measured: Option<f64>) -> O
 
 #[cfg(test)]
 mod tests {
+    use core::slice;
+
     use super::super::row::BURN_S;
     use super::super::row::tests::{row, units};
     use super::*;
@@ -272,10 +274,10 @@ mod tests {
             row
         };
         let less = change(|unit| unit.together[1].cpu_ns += 30_000_000);
-        expect(&[less.clone()], &["Q13a"], Verdict::DoesNotHold);
-        expect(&[less.clone()], &["Q13b"], Verdict::Holds);
+        expect(slice::from_ref(&less), &["Q13a"], Verdict::DoesNotHold);
+        expect(slice::from_ref(&less), &["Q13b"], Verdict::Holds);
         let lost = change(|unit| unit.together[0].other_ns -= 50_000_000);
-        expect(&[lost.clone()], &["Q13b"], Verdict::DoesNotHold);
+        expect(slice::from_ref(&lost), &["Q13b"], Verdict::DoesNotHold);
         expect(&[judged(FEW, [0.2, 0.3], 1.2, 0.001), less, lost], &["Q13a", "Q13b"], Verdict::InPart);
     }
 

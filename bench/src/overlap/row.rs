@@ -140,8 +140,8 @@ impl Row {
         Ok(())
     }
 
-    /// Returns whether the report's conclusion is judged by this row: two programs of equal priority, long communication, and nobody
-    /// who polls or pages.
+    /// Returns whether the report's conclusion is judged by this row: two programs of equal priority, long communication, and no thread
+    /// that polls or pages.
     pub(crate) fn is_judged(&self) -> bool {
         let is_quiet = self.wait.0 != WaitPolicy::Spin && self.buffers == Buffers::Prefaulted;
         is_quiet && self.nice == 0 && self.case.messages > 1

@@ -65,7 +65,6 @@ const ROWS: &[Row] = &[
             text: "Slowdown of the ping-pong next to a computation of the same priority",
             published: Published::Number(0.01),
         }],
-        ..Row::DEFAULT
     },
     Row {
         id: "Q5",
@@ -81,7 +80,6 @@ const ROWS: &[Row] = &[
             text: "The ping-pong's delay as a share of the time of a computation at nice -20",
             published: Published::Number(0.91),
         }],
-        ..Row::DEFAULT
     },
     Row {
         id: "Q6",
@@ -104,7 +102,6 @@ const ROWS: &[Row] = &[
                 published: Published::Number(0.899),
             },
         ],
-        ..Row::DEFAULT
     },
     Row {
         id: "Q7",
@@ -179,7 +176,6 @@ const ROWS: &[Row] = &[
             text: "Spread of one 64 MB message as a multiple of the largest of the other cases",
             published: Published::Text("above 1"),
         }],
-        ..Row::DEFAULT
     },
     Row {
         id: "Q11",
@@ -228,7 +224,6 @@ const ROWS: &[Row] = &[
                 published: Published::Nothing,
             },
         ],
-        ..Row::DEFAULT
     },
     Row {
         id: "Q14",

@@ -2,6 +2,7 @@
 
 use core::cmp::Ordering;
 
+use super::SEEDS;
 use super::cells::Cell;
 use crate::claim::{Claim, Verdict};
 use crate::interval::{self, Interval};
@@ -107,17 +108,21 @@ pub(super) fn all(table: &Table<'_>) -> Vec<Claim> {
 type Case = (String, String, Option<Ordering>);
 
 /// Returns a claim that some value is below the bar in each case. `why` is the reason if it is not.
-fn of_cases(id: &'static str, about: &str, why: &str, cases: Vec<Case>) -> Option<Claim> {
+fn of_cases(table: &Table<'_>, id: &'static str, about: &str, why: &str, cases: Vec<Case>) -> Option<Claim> {
     if cases.is_empty() {
         return None;
     }
     let sides: Vec<_> = cases.iter().map(|(.., side)| *side).collect();
     let verdict = interval::verdict(Ordering::Less, &sides);
     let measured: Vec<_> = cases.iter().map(|(case, measured, _)| format!("{case} {measured}")).collect();
+    let seeds = table.0.first().map_or(0, |cell| cell.seconds.len() as u64);
     let open: Vec<_> = cases.iter().filter(|(.., side)| side.is_none()).map(|(case, ..)| &**case).collect();
     let mut detail = about.to_owned();
     if !open.is_empty() {
-        detail += &format!("; not clear of the seeds' differences: {}", open.join(", "));
+        detail += &format!("; not clear of the differences between {seeds} seeds: {}", open.join(", "));
+        if seeds < SEEDS {
+            detail += &format!(" (without --quick there are {SEEDS})");
+        }
     }
     if verdict != Verdict::Holds {
         detail += why;
@@ -131,7 +136,7 @@ fn s4a(table: &Table<'_>) -> Option<Claim> {
         Some((name(case), format!("{gain:.3}"), table.side(case, PREEMPTING, LINUX)))
     };
     let cases = table.benchmarks().into_iter().filter_map(case).collect();
-    of_cases("S4a", "fractions of LINUX's time by benchmark and load", "", cases)
+    of_cases(table, "S4a", "fractions of LINUX's time by benchmark and load", "", cases)
 }
 
 fn s4b(table: &Table<'_>) -> Option<Claim> {
@@ -146,7 +151,7 @@ fn s5(table: &Table<'_>) -> Option<Claim> {
         Some((name(case), format!("{least:.3}:{most:.3}"), table.side(case, predictive, dynamic)))
     };
     let cases = table.benchmarks().into_iter().filter_map(case).collect();
-    of_cases("S5", "best PRED and best DYN, fractions of LINUX's time", "", cases)
+    of_cases(table, "S5", "best PRED and best DYN, fractions of LINUX's time", "", cases)
 }
 
 fn s11(table: &Table<'_>) -> Option<Claim> {
@@ -172,7 +177,7 @@ fn s19(table: &Table<'_>) -> Option<Claim> {
     };
     let about = "the worst of the others, and DYN with P near 1 in brackets, fractions of LINUX's time";
     let why = ". Queues hold a packet or few when the scheduler looks, less than counters differ by";
-    of_cases("S19", about, why, table.benchmarks().into_iter().filter_map(case).collect())
+    of_cases(table, "S19", about, why, table.benchmarks().into_iter().filter_map(case).collect())
 }
 
 fn s20(table: &Table<'_>) -> Option<Claim> {
@@ -184,7 +189,7 @@ fn s20(table: &Table<'_>) -> Option<Claim> {
         Some((name(case), measured, table.side(case, PRED_1, rival)))
     };
     let about = "PRED with P near 1 and the best other policy, fractions of LINUX's time";
-    of_cases("S20", about, "", table.benchmarks().into_iter().filter_map(case).collect())
+    of_cases(table, "S20", about, "", table.benchmarks().into_iter().filter_map(case).collect())
 }
 
 fn s22(table: &Table<'_>) -> Option<Claim> {
@@ -232,7 +237,7 @@ fn s26a(table: &Table<'_>) -> Option<Claim> {
     let about = "P near 0 and the best other P, fractions of LINUX's time";
     let why = ". When a slave is woken, its queue holds one packet, regardless of its history";
     let measured = format!("{near_0:.3}:{best:.3} ({})", spelled(rival));
-    of_cases("S26a", about, why, vec![(name(case), measured, table.side(case, PRED_0, rival))])
+    of_cases(table, "S26a", about, why, vec![(name(case), measured, table.side(case, PRED_0, rival))])
 }
 
 fn s26b(table: &Table<'_>) -> Option<Claim> {
@@ -256,7 +261,7 @@ fn s26b(table: &Table<'_>) -> Option<Claim> {
     let about = "mean over seeds of the range over all P, fractions of LINUX's time";
     let why =
         ". A slave's message is acknowledged before the scheduler runs again: both policies count the same";
-    of_cases("S26b", about, why, vec![(name(case), measured, Interval::of(&more).side_of(0.0))])
+    of_cases(table, "S26b", about, why, vec![(name(case), measured, Interval::of(&more).side_of(0.0))])
 }
 
 /// Returns the name of a benchmark with a number of local tasks.

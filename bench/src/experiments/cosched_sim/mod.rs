@@ -111,7 +111,7 @@ const APPS: [&str; TIMED.len()] = names!(TIMED);
 
 /// Number of seeds of each cell.
 const SEEDS: u64 = 20;
-const QUICK_SEEDS: u64 = 3;
+const QUICK_SEEDS: u64 = 5;
 
 #[cfg(test)]
 mod tests {

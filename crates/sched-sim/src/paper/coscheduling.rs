@@ -81,7 +81,7 @@ pub enum Scheme {
     },
     /// Communication held to global strobes.
     Bcs,
-    /// DYN-PREEMPT: an arriving message raises its receiver above all other tasks at once, within the budget of our boost, which
+    /// DYN-PREEMPT: an arriving message raises its receiver above all other tasks immediately, within the budget of our boost, which
     /// keeps local tasks from starving.
     Preempting,
     /// LINUX with adaptive waits that always poll first: spin, then block.
