@@ -94,6 +94,7 @@ pub(super) fn answer(result: &Value) -> String {
         (0, _) => return format!("A measurement of {rows} rows, which judges no statement."),
         (1, 1) => "The statement holds".to_owned(),
         (1, 0) => String::new(),
+        (2, 2) => "Both statements hold".to_owned(),
         (all, good) if all == good => format!("All {all} statements hold"),
         (all, 0) => format!("None of {all} statements holds as a whole"),
         (all, good) => format!("{good} of {all} statements hold"),
@@ -194,7 +195,8 @@ mod tests {
     fn an_answer_counts_verdicts_and_names_those_that_are_not_whole() {
         let holds = || claim("K1", "holds");
         assert_eq!(answer(&result(&[holds()])), "The statement holds: 7.1 % where the paper has 6.6 %.");
-        assert_eq!(answer(&result(&[holds(), holds()])), "All 2 statements hold.");
+        assert_eq!(answer(&result(&[holds(), holds(), holds()])), "All 3 statements hold.");
+        assert_eq!(answer(&result(&[holds(), holds()])), "Both statements hold.");
         assert_eq!(
             answer(&result(&[holds(), claim("K40", "does not hold"), claim("K41", "not resolvable")])),
             "1 of 3 statements hold; K40 does not hold: 7.1 % where the paper has 6.6 %; this machine cannot judge K41."
