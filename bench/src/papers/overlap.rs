@@ -46,7 +46,7 @@ const ROWS: &[Row] = &[
         state: State::Done,
         code: &["bench/src/overlap/row.rs"],
         runs: &["overlap-tables"],
-        tests: &["bench/src/overlap/row.rs::rows_have_the_reports_numbers"],
+        tests: &["bench/src/overlap/row/tests.rs::rows_have_the_reports_numbers"],
         remark: "Columns paper_* have the report's seconds.",
         ..Row::DEFAULT
     },
@@ -184,7 +184,7 @@ const ROWS: &[Row] = &[
         state: State::Done,
         code: &["bench/src/overlap/row.rs"],
         runs: &["overlap-tables"],
-        tests: &["bench/src/overlap/row.rs::programs_that_do_not_start_together_void_a_run"],
+        tests: &["bench/src/overlap/row/tests.rs::programs_that_do_not_start_together_void_a_run"],
         remark: "A condition, not a claim: all start at one time of the clock, and a later start voids the run (column \
              start_skew_s).",
         ..Row::DEFAULT
