@@ -56,6 +56,8 @@ pub(crate) struct Outcome {
     /// A/A that is furthest from 1 of the sends alone, the sends while the receiver computes, and the computations; NaN with less than
     /// two of them.
     pub(crate) aa: f64,
+    /// A/A without the sends while the receiver computes, which shows the noise of the machine alone.
+    pub(crate) control_aa: f64,
     /// Longest send while the receiver computes.
     pub(crate) longest_us: f64,
     /// Median wait of the receiver after its computation.
@@ -76,12 +78,14 @@ impl Repetitions {
         }
         let of = |list: &[Repetition], what: fn(&Repetition) -> f64| median(list.iter().map(what).collect());
         let alone_us = of(&self.alone, |one| one.send_us);
+        let [aa, control_aa] = self.furthest_aa();
         let before = self.computing.iter().filter(|one| one.before_end).count();
         Some(Outcome {
             alone_us,
             waited_us: of(&self.waited, |one| one.send_us),
             send_us: of(&self.computing, |one| one.send_us),
-            aa: self.furthest_aa(),
+            aa,
+            control_aa,
             longest_us: self.computing.iter().map(|one| one.send_us).fold(0.0, f64::max),
             wait_us: of(&self.computing, |one| one.wait_us),
             stretch: of(&self.computing, |one| one.compute_us) / median(self.compute_alone_us.clone()),
@@ -90,18 +94,18 @@ impl Repetitions {
         })
     }
 
-    fn furthest_aa(&self) -> f64 {
+    /// Returns the A/A that is furthest from 1, with and without the sends during a computation.
+    fn furthest_aa(&self) -> [f64; 2] {
         let of = |list: &[Repetition], what: fn(&Repetition) -> f64| {
             a_to_a(&list.iter().map(what).collect::<Vec<_>>())
         };
-        let all = [
-            of(&self.alone, |one| one.send_us),
-            of(&self.computing, |one| one.send_us),
-            of(&self.computing, |one| one.compute_us),
-        ];
         let distance = |aa: &f64| (aa - 1.0).abs();
-        // The total order puts NaN last, so one of them is the result.
-        all.into_iter().max_by(|one, other| distance(one).total_cmp(&distance(other))).unwrap_or(f64::NAN)
+        // The total order puts NaN last, so one of two is the result.
+        let further = |one: f64, other: f64| {
+            if distance(&one).total_cmp(&distance(&other)).is_gt() { one } else { other }
+        };
+        let control = further(of(&self.alone, |one| one.send_us), of(&self.computing, |one| one.compute_us));
+        [further(control, of(&self.computing, |one| one.send_us)), control]
     }
 
     /// Returns the share of the sends during a computation that took longer than `limit_us`.

@@ -8,7 +8,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::touch;
 use crate::child::{self, Child, START};
-use crate::echo::{self, Home, Provider, Wait};
+use crate::echo::{self, Home, LIVENESS, Provider, Wait};
 use crate::placement::Cpu;
 use crate::side::{Arguments, Side, settle};
 
@@ -37,7 +37,8 @@ impl Stream {
     pub(crate) fn start(provider: Provider, cpu: Cpu) -> anyhow::Result<Self> {
         let mut child = Child::spawn(&SIDE, [provider.name(), &cpu.0.to_string()])?;
         let address = child.hear()?;
-        let node = Node::builder(CLIENT).wait(WaitPolicy::Block).peer(SERVER, &address).start()?;
+        let node = Node::builder(CLIENT).wait(WaitPolicy::Block).liveness(LIVENESS);
+        let node = node.peer(SERVER, &address).start()?;
         let peer = node.wait_for_peer(SERVER, START).context("meeting the child")?;
         child.expect("ready")?;
         Ok(Self { child, peer: peer.waiting(WaitPolicy::Spin), node })

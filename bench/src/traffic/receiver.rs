@@ -16,7 +16,7 @@ use super::messages::{
 };
 use crate::child::{self, Child, START};
 use crate::clock;
-use crate::echo::{Home, Provider, Wait};
+use crate::echo::{Home, LIVENESS, Provider, Wait};
 use crate::placement::Cpu;
 use crate::side::{Arguments, Side, settle};
 
@@ -81,7 +81,7 @@ fn receive_at(home: &Home, wait: Wait, doorbells: Doorbells) -> anyhow::Result<N
     let counts = Arc::new(Counts::default());
     let builder = Node::builder(RECEIVER).wait(wait.0).listen(&home.listen);
     let builder = builder.plaintext_i_understand().rdma(home.rdma);
-    let builder = builder.limits(Limits { doorbells, ..Limits::default() });
+    let builder = builder.limits(Limits { doorbells, ..Limits::default() }).liveness(LIVENESS);
     handlers(builder, &counts).start().context("starting the receiver")
 }
 
@@ -191,7 +191,7 @@ impl Receiver {
     /// Starts the sending node of one of several senders, with these limits but the receiver's doorbells.
     pub(crate) fn meet_with(&self, sender: u16, wait: Wait, limits: Limits) -> anyhow::Result<(Node, Peer)> {
         let limits = Limits { doorbells: self.doorbells, ..limits };
-        let node = Node::builder(SENDER + sender).limits(limits).wait(WaitPolicy::Block);
+        let node = Node::builder(SENDER + sender).limits(limits).liveness(LIVENESS).wait(WaitPolicy::Block);
         let node = node.plaintext_i_understand().rdma(self.rdma).peer(RECEIVER, &self.address);
         let node = node.start().context("starting the sending node")?;
         let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?.waiting(wait.0);

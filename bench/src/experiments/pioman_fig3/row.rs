@@ -12,6 +12,8 @@ pub(super) const OVERLAP: f64 = 0.95;
 const SLOWDOWN: f64 = 1.05;
 /// Largest distance of a row's A/A from 1 at which it can show a difference of 5 %.
 const STEADY: f64 = 0.05;
+/// Largest distance of the control's A/A from 1 at which a send's delay is the timer's.
+const QUIET: f64 = 0.25;
 /// Share of the computation above which a transfer alone is too long to be hidden behind it.
 const HIDDEN: f64 = 0.5;
 /// Smallest number of bytes between the nodes that makes an overlap the kernel's, not ours.
@@ -99,6 +101,11 @@ impl Row {
         }
     }
 
+    /// Returns whether the machine was quiet enough to bound the delay of the timer's sends, which vary by themselves.
+    pub(super) fn is_quiet(&self) -> bool {
+        (self.outcome.control_aa - 1.0).abs() <= QUIET
+    }
+
     fn is_by_reference(&self) -> bool {
         self.carries.is_none_or(|carries| self.size.bytes > carries)
     }
@@ -140,8 +147,8 @@ impl Row {
     }
 
     pub(super) fn fields(&self) -> Fields {
-        let Outcome { alone_us, waited_us, send_us, aa, longest_us, wait_us, stretch, before_end, .. } =
-            self.outcome;
+        let Outcome { alone_us, waited_us, send_us, aa, control_aa, .. } = self.outcome;
+        let Outcome { longest_us, wait_us, stretch, before_end, .. } = self.outcome;
         let is_ours = self.system == "pronto";
         let counts = match self.judged() {
             _ if !is_ours => "-".to_owned(),
@@ -158,6 +165,7 @@ impl Row {
             .with("transfer_waited_us", decimals(waited_us, 1))
             .with("send_us", decimals(send_us, 1))
             .with("aa", decimals(aa, 2))
+            .with("control_aa", decimals(control_aa, 2))
             .with("send_max_us", decimals(longest_us, 1))
             .with("late", self.late.map(|late| decimals(late, 3)))
             .with("receiver_wait_us", decimals(wait_us, 2))
@@ -188,6 +196,7 @@ pub(super) mod tests {
             waited_us: 90.0,
             send_us,
             aa: 1.0,
+            control_aa: 1.0,
             longest_us: send_us,
             wait_us,
             stretch: 1.01,
