@@ -41,6 +41,8 @@ pub struct Shared<L> {
     pub(super) wanted: Wanted,
     /// Acks sent: the count of returned credits last reported to the peer, by class.
     pub(super) acks_sent: [AtomicU32; 2],
+    /// Longest payload that the peer receives on the current or last link, by class, bytes.
+    pub(super) max_payload: [AtomicU32; 2],
     /// Number of holds on doorbells.
     pub(super) held_doorbells: AtomicU32,
     pub(super) submissions: mpsc::Sender<Submitted>,
@@ -71,6 +73,7 @@ impl<L: Payload> Shared<L> {
             up: AtomicBool::new(false),
             wanted: Wanted::default(),
             acks_sent: [AtomicU32::new(0), AtomicU32::new(0)],
+            max_payload: [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)],
             held_doorbells: AtomicU32::new(0),
             submissions,
             response_overflow: ResponseOverflow::default(),

@@ -21,6 +21,7 @@ use core::fmt;
 use core::ops::Deref;
 
 use pronto_ring::{Mpsc, mpsc};
+use pronto_sync::atomic::Ordering;
 use pronto_sync::{Poisons, TryLock};
 use pronto_wire::{CallId, Class, Kind, NodeId};
 
@@ -76,6 +77,11 @@ impl<Q: QueuePair> Session<Q> {
     fn send(&self, outgoing: Outgoing, executor: &impl Executor) -> Result<(), SendError> {
         if !outgoing.payload.is_within() {
             return Err(SendError::OutOfRegion);
+        }
+        // Checked before another thread may get the message to post: a connection fails if it is given a longer one.
+        let max = self.max_payload[outgoing.class.index()].load(Ordering::Relaxed) as usize;
+        if outgoing.payload.len() > max {
+            return Err(SendError::TooLong { len: outgoing.payload.len(), max });
         }
         self.submit(Submitted::Message(outgoing), executor)
     }

@@ -63,6 +63,8 @@ impl<Q: QueuePair> Engine<Q> {
             turn.shared.rings[class.index()].set(Some(ring), || back_off.pause(turn.executor));
             turn.shared.returned[class.index()].reset(self.generation);
             turn.shared.acks_sent[class.index()].store(0, Ordering::Relaxed);
+            let max_payload = connection.peer_window.max_payload;
+            turn.shared.max_payload[class.index()].store(max_payload, Ordering::Relaxed);
         }
         if !resumed {
             self.session_start = self.generation;
