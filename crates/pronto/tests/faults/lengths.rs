@@ -18,6 +18,11 @@ struct LongBulk {
     bytes: Vec<u8>,
 }
 
+/// A request whose inline handler sends a message that is too long back to its caller.
+#[derive(Message, Debug)]
+#[message(name = "faults.send_back", reply = Sum)]
+struct SendBack {}
+
 /// Length of the number of items before the bytes.
 const COUNT: usize = 4;
 /// Longest payloads that the callee receives, by class.
@@ -57,10 +62,23 @@ fn a_message_longer_than_the_peer_receives_is_refused_by_its_sender() {
             .start()
             .unwrap();
         let listening = callee.listening()[0].to_string();
-        let caller = Node::builder(2).wait(WaitPolicy::Block).peer(1, &listening).start().unwrap();
+        let caller = Node::builder(2)
+            .wait(WaitPolicy::Block)
+            .peer(1, &listening)
+            .handle_inline(|context, _: SendBack| {
+                // This thread holds the engine, so that another turn would post the message.
+                let sent = context.try_notify(&LongControl { bytes: vec![5; MOST[0] as usize] });
+                let is_refused =
+                    matches!(sent, Err(CallError::Rejected(CallRejection::Here(SendError::TooLong { .. }))));
+                Sum { total: is_refused.into() }
+            })
+            .start()
+            .unwrap();
         let peer = caller.wait_for_peer(1, TIMEOUT).unwrap();
         assert_limit(&peer, Class::Control, |len| LongControl { bytes: vec![5; len] });
         assert_limit(&peer, Class::Bulk, |len| LongBulk { bytes: vec![5; len] });
+        let back = callee.wait_for_peer(2, TIMEOUT).unwrap();
+        assert_eq!(back.call(&SendBack {}).unwrap().total, 1, "{transport}: it was not refused");
         for (node, other) in [(&caller, 1), (&callee, 2)] {
             assert_eq!(counter(node, other, "links_lost"), 0, "{transport}");
         }
