@@ -64,7 +64,7 @@ impl From<bool> for Verdict {
 pub(crate) struct Claim {
     /// Id of the statement.
     pub(crate) id: &'static str,
-    /// What exactly was measured, other values of this run, and the reason if the statement does not hold; may be empty.
+    /// The exact quantity, other values of this run, and the reason if the statement does not hold; may be empty.
     pub(crate) detail: String,
     /// Our own threshold, chosen without a source; `null` if the verdict has none.
     pub(crate) bar: Value,

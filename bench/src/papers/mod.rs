@@ -42,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) place: &'static str,
     /// The claim or mechanism, in one line.
     pub(crate) text: &'static str,
-    /// What there is of it in this project.
+    /// Extent to which this project has it.
     pub(crate) state: State,
     /// Files and folders with the code, relative to the root of the repository.
     pub(crate) code: &'static [&'static str],
@@ -71,7 +71,7 @@ impl Row {
     };
 }
 
-/// What there is of a row in this project.
+/// Extent to which this project has a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Code, and a test or an experiment that asks the paper's question. The verdict of the experiment may be that the claim does not hold.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::record::Record;
 use super::{ALL, Published, Row, State, page, statements};
 use crate::experiments;
+use crate::params::Params;
 
 /// Number of rows of each paper.
 const ROWS: [(char, usize); 5] = [('K', 46), ('X', 33), ('S', 29), ('P', 37), ('Q', 16)];
@@ -115,13 +116,20 @@ fn experiments_name_papers_by_their_keys() {
     }
 }
 
+/// Statements that only a run over verbs judges, in the lab.
+const OVER_VERBS: [&str; 3] = ["RV1", "RV2", "P30.verbs"];
+
 #[test]
 fn every_experiment_with_claims_has_recorded_verdicts_of_them() {
     let record = Record::recorded().unwrap();
-    for experiment in experiments::ALL.iter().filter(|experiment| !experiment.claims.is_empty()) {
+    for experiment in experiments::ALL {
         let found: BTreeSet<_> = record.of(experiment.name).iter().map(|found| found.id.as_str()).collect();
         let declared: BTreeSet<_> = experiment.claims.iter().copied().collect();
-        assert_eq!(found, declared, "{}", experiment.name);
+        assert!(found.is_subset(&declared), "{}: {found:?}", experiment.name);
+        if (experiment.lab)(&Params::new()).unwrap().is_none() {
+            let missing = declared.difference(&found).filter(|id| !OVER_VERBS.contains(*id));
+            assert_eq!(missing.count(), 0, "{}: only {found:?} of {declared:?}", experiment.name);
+        }
     }
 }
 
