@@ -81,6 +81,12 @@ fn text(old: &[Value], new: &[Value], all: bool) -> anyhow::Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
+/// Returns the verdict on each value of the rows, by its column. Rows are selected by the columns `axes`.
+pub(crate) fn verdicts(old: &[Value], new: &[Value], axes: &[&str]) -> Vec<(String, Verdict)> {
+    let changes = changes(old, new, axes, Varies::FromRunToRun);
+    changes.into_iter().map(|change| (change.column.clone(), change.verdict())).collect()
+}
+
 /// Variation of the values between runs of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Varies {
@@ -110,7 +116,7 @@ struct Range {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(crate) enum Verdict {
     Noise,
     Better,
     Worse,

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use anyhow::Context as _;
 use pronto::progress::Engine;
-use pronto::{Boost, Message, Node, Peer, Rdma, Request, WaitPolicy};
+use pronto::{Boost, Bytes, Message, Node, Peer, Rdma, Request, WaitPolicy};
 
 use crate::child::{self, Child, START};
 use crate::params::Params;
@@ -31,7 +31,7 @@ pub(crate) const LIVENESS: Duration = Duration::from_secs(600);
 
 macro_rules! echoes {
     ($($request:ident, $name:literal => $reply:ident, $reply_name:literal, $class:ident, $bytes:ty;)*) => {$(
-        #[derive(Message, Clone, Debug, PartialEq)]
+        #[derive(Message, Clone, Debug)]
         #[message(name = $reply_name, class = $class)]
         pub(crate) struct $reply {
             pub(crate) bytes: $bytes,
@@ -51,6 +51,18 @@ echoes! {
     Ask64, "echo.64" => Echo64, "echo.64.reply", control, [u8; 64];
     Ask224, "echo.224" => Echo224, "echo.224.reply", control, [u8; 224];
     AskMany, "echo.many" => EchoMany, "echo.many.reply", bulk, Vec<u8>;
+    AskBytes, "echo.bytes" => EchoBytes, "echo.bytes.reply", bulk, Bytes;
+}
+
+/// The form of a call with a page or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The handler and the caller get vectors.
+    Owned,
+    /// The handler gets a vector; the caller receives into a vector of its own.
+    Into,
+    /// The handler and the caller get the memory where the bytes arrived. The handler replies from there, and the caller reads every byte.
+    InPlace,
 }
 
 /// A payload length, with the function that measures it.
@@ -89,6 +101,32 @@ fn many(peer: &Peer, len: usize, budget: Duration, into: &mut Recorder) -> anyho
     echo(peer, &AskMany { bytes: vec![7; len - size_of::<u32>()] }, budget, into)
 }
 
+fn in_place(peer: &Peer, len: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    let ask = AskBytes { bytes: vec![7; len - size_of::<u32>()].into() };
+    into.round(budget, || {
+        let echo = peer.call(&ask).context("an echo call")?;
+        let mut sum = 0_u64;
+        let add = |block: &[u8; 64], _| {
+            for word in block.as_chunks().0 {
+                sum = sum.wrapping_add(u64::from_ne_bytes(*word));
+            }
+        };
+        echo.bytes.read_blocks(add).context("reading an echo")?;
+        black_box(sum);
+        Ok(())
+    })
+}
+
+fn received_into(peer: &Peer, len: usize, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
+    let ask = AskMany { bytes: vec![7; len - size_of::<u32>()] };
+    let mut echo = EchoMany { bytes: Vec::new() };
+    into.round(budget, || {
+        peer.call_into(&ask, &mut echo).context("an echo call")?;
+        black_box(&echo);
+        Ok(())
+    })
+}
+
 fn echo<M: Request>(peer: &Peer, request: &M, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
     into.round(budget, || peer.call(request).map(|reply| drop(black_box(reply)))).context("an echo call")
 }
@@ -122,7 +160,26 @@ impl Size {
     pub(crate) fn measure(&self, peer: &Peer, budget: Duration, into: &mut Recorder) -> anyhow::Result<()> {
         (self.measure)(peer, self.bytes, budget, into)
     }
+
+    /// Measures calls like [`Size::measure`], in this form if the payload is a page or longer.
+    pub(crate) fn measure_in(
+        &self,
+        form: Form,
+        peer: &Peer,
+        budget: Duration,
+        into: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        let measure = match form {
+            Form::Into if self.bytes >= PAGE => received_into,
+            Form::InPlace if self.bytes >= PAGE => in_place,
+            Form::Owned | Form::Into | Form::InPlace => self.measure,
+        };
+        measure(peer, self.bytes, budget, into)
+    }
 }
+
+/// Length from which the form of a call matters, bytes.
+const PAGE: usize = 4096;
 
 /// A transport, as a value of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +314,7 @@ fn serve_with(home: &Home, wait: Wait, engine: Engine, boost: Boost) -> anyhow::
         .handle_inline(|_, ask: Ask64| Echo64 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask224| Echo224 { bytes: ask.bytes })
         .handle_inline(|_, ask: AskMany| EchoMany { bytes: ask.bytes })
+        .handle_inline(|_, ask: AskBytes| EchoBytes { bytes: ask.bytes })
         .start()
         .context("starting the echo service")
 }

@@ -85,10 +85,12 @@ fn xtask(root: &Path) -> Command {
     command
 }
 
-/// Builds this program with RDMA. Returns its path.
+/// Builds this program with RDMA, in a folder of its own: in cargo's usual folder the build would replace the running program, which
+/// starts itself again. Returns the path of the new program.
 fn with_verbs(root: &Path) -> anyhow::Result<PathBuf> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--package", env!("CARGO_PKG_NAME"), "--features", "verbs"]);
+    command.arg("--target-dir").arg(root.join("target").join("verbs"));
     command.args(["--bin", "pronto-bench", "--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");

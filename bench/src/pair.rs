@@ -171,7 +171,7 @@ impl<Q: QueuePair + 'static> Sink<Q::Lease> for Handlers<'_, Q> {
 
     fn request(&mut self, inbound: Inbound<'_, Arrived<Q::Lease>>) {
         let Inbound { token, type_id, payload, .. } = inbound;
-        self.run(type_id, token, |route, incoming, token| route.run(incoming, &payload, token));
+        self.run(type_id, token, |route, incoming, token| route.run(incoming, payload, token));
     }
 
     fn event(&mut self, _: Event) {}

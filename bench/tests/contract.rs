@@ -171,10 +171,17 @@ fn peers_take_turns_and_ours_is_one_of_them() {
     }
     let object = json(&["peers", "--json", "--quick", "--peer", "raw,pronto", "--setting", "block"]);
     let rows = object["rows"].as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| &row["peer"]).collect::<Vec<_>>(), ["raw", "pronto"]);
+    let sizes = [32, 224, 4096, 65_536];
+    let expected: Vec<_> =
+        sizes.iter().flat_map(|size| ["raw", "pronto"].map(|peer| (peer, *size))).collect();
+    let measured: Vec<_> =
+        rows.iter().map(|row| (row["peer"].as_str().unwrap(), row["size"].as_u64().unwrap())).collect();
+    assert_eq!(measured, expected);
     for row in rows {
         assert_eq!((&row["provider"], &row["setting"]), (&"tcp".into(), &"block".into()));
-        for column in ["p50_ns", "rpc_per_s", "aa", "rate_aa"] {
+        let columns: &[&str] =
+            if row["size"] == 32 { &["p50_ns", "rpc_per_s", "aa", "rate_aa"] } else { &["p50_ns", "aa"] };
+        for column in columns {
             assert!(row[column].as_f64().is_some_and(|value| value > 0.0), "{column} of {row}");
         }
     }

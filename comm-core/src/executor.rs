@@ -104,6 +104,12 @@ pub trait Executor: Clock {
     /// it has woken another thread.
     fn wake_serving_thread(&self) {}
 
+    /// Makes the node's serving thread ring held doorbells soon, and wakes it if it sleeps. Returns false if no thread does so; messages are
+    /// then not held.
+    fn ring_soon(&self) -> bool {
+        false
+    }
+
     /// Reports a session whose engine's holder has panicked. The session is out of use until a thread calls
     /// [`Session::fail`](crate::session::Session::fail), which must happen soon. Called repeatedly until then.
     fn engine_failed(&self) {}

@@ -4,6 +4,8 @@ use core::fmt;
 
 use pronto_wire::{CallId, NodeId};
 
+use crate::session::DownCause;
+
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -13,7 +15,7 @@ pub struct Note {
     pub peer: NodeId,
     /// The call.
     pub call: CallId,
-    /// A detail that depends on `what`: a type's number, or an [`Ending`].
+    /// A detail that depends on `what`: a type's number, an [`Ending`], or the number of a [`DownCause`].
     pub more: u8,
 }
 
@@ -58,7 +60,7 @@ whats! {
     Rescued => "lost wake-up",
     /// The peer can be called.
     Up => "peer up",
-    /// The peer is down.
+    /// The peer is down; `more` is the number of a [`DownCause`].
     Down => "peer down",
     /// The link broke.
     LinkLost => "link lost",
@@ -117,6 +119,10 @@ impl fmt::Display for Note {
         match self.what {
             What::Called | What::Handled | What::Panicked => write!(f, ", call {slot}.{generation}"),
             What::Handles => write!(f, ", call {slot}.{generation}, type {}", self.more),
+            What::Down => match DownCause::name_of(self.more) {
+                Some(cause) => write!(f, ": {cause}"),
+                None => Ok(()),
+            },
             What::Ended => write!(f, ", call {slot}.{generation}: {}", ending(self.more)),
             _ => Ok(()),
         }
@@ -158,6 +164,10 @@ mod tests {
         };
         assert_eq!(says(Ending::Deadline), "ended, peer 2, call 3.7: deadline");
         assert!(says(Ending::PeerDown).ends_with("peer down"));
+        let down = |more| Note { more, ..Note::of_peer(What::Down, NodeId(2)) }.to_string();
+        assert_eq!(down(DownCause::Silent.number()), "peer down, peer 2: Silent");
+        assert_eq!(down(DownCause::Goodbye.number()), "peer down, peer 2: Goodbye");
+        assert_eq!(down(200), "peer down, peer 2");
         assert!(says(Ending::Failure).ends_with("failure") && says(Ending::Other).ends_with("otherwise"));
     }
 }

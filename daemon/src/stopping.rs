@@ -49,6 +49,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
+    /// Shows: operations.signal
     #[test]
     fn a_signal_lets_open_calls_end_and_refuses_others() {
         for signal in [Signal::SIGTERM, Signal::SIGINT] {

@@ -22,6 +22,7 @@ fn of(report: &serde_json::Value, subject: &str) -> Vec<String> {
     texts.map(|finding| finding["text"].as_str().expect("a text").to_owned()).collect()
 }
 
+/// Shows: operations.doctor-code
 #[test]
 fn every_subject_is_reported_and_the_exit_code_shows_problems() {
     let output = doctor(&["--json"]);

@@ -46,6 +46,8 @@ fn two_nodes_compute_over_verbs() {
 }
 
 /// At an address without an RDMA port there is no link, and the error says why.
+///
+/// Shows: operations.rdma-port, operations.rdma-require, operations.no-rdma
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn without_a_port_the_error_says_why() {
@@ -75,6 +77,8 @@ fn without_a_port_the_error_says_why() {
 }
 
 /// A program with RDMA support starts without the library and reports that it is missing.
+///
+/// Shows: operations.libibverbs
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn without_the_library_the_error_says_why() {
@@ -154,6 +158,8 @@ impl Drop for Daemon {
 }
 
 /// The link uses RDMA and reports why. A killed peer is detected, and its next incarnation is connected over RDMA again.
+///
+/// Shows: protocol.rdma, protocol.rdma-test, operations.rdma, operations.rdma-link, operations.rdma-reason, operations.ends-verbs
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_killed_peer_is_detected_and_reconnected_over_verbs() {
@@ -178,6 +184,8 @@ fn a_killed_peer_is_detected_and_reconnected_over_verbs() {
 }
 
 /// The node releases a deleted device, so that the deletion finishes, and the session continues over TCP.
+///
+/// Shows: protocol.rdma-or-tcp, operations.rdma-reason, operations.rdma-removed, operations.json-provider
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_deleted_device_is_released_and_tcp_replaces_it() {

@@ -209,6 +209,8 @@ fn transfers_in_both_directions_with_concurrent_calls() {
 }
 
 /// A side that cancels during the transfer ends only that message. The connection stays, although a refused access would break it.
+///
+/// Shows: protocol.rendezvous-failure
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn cancelling_during_a_transfer_keeps_the_link() {
@@ -353,6 +355,8 @@ fn the_receiver_dies_in_the_middle() {
 }
 
 /// If the receiver may not lock its buffer, the message ends on both sides, without retries. The link stays usable.
+///
+/// Shows: protocol.rendezvous-failure
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_receiver_that_may_not_lock_its_buffer_ends_the_message() {

@@ -64,6 +64,7 @@ fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Shows: operations.signal, operations.any-order, operations.override, operations.asked, operations.longest, operations.json
 #[test]
 fn a_node_replies_to_ping_and_status_and_stops() {
     let dir = directory("daemon");
@@ -126,7 +127,7 @@ fn waits_are_changed(config: &str) {
     let now = waits();
     assert!(now.starts_with("adaptive, set at run time; "), "{now}");
     assert!(now.ends_with("polls for 7 us, the bound that was set"), "{now}");
-    assert!(pronto(&["waiting", "asked", "--peer", "1", "--config", config]).status.success());
+    assert!(pronto(&["waiting", "reset", "--peer", "1", "--config", config]).status.success());
     assert!(waits().starts_with("adaptive, as configured; "), "{}", waits());
     for (wrong, why) in [
         (["waiting", "block", "--peer", "9"].as_slice(), "has no peer 9"),
@@ -139,6 +140,7 @@ fn waits_are_changed(config: &str) {
     }
 }
 
+/// Shows: operations.one-dials, operations.goodbye, operations.json-down
 #[test]
 fn a_stop_is_reported_as_goodbye() {
     let dir = directory("stop");
@@ -168,6 +170,7 @@ fn a_stop_is_reported_as_goodbye() {
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
+/// Shows: operations.alarms
 #[test]
 fn logged_recorder_entries_have_their_own_lines() {
     let dir = directory("notes");
@@ -187,7 +190,7 @@ fn logged_recorder_entries_have_their_own_lines() {
             .map(|(_, rest)| rest.to_owned())
     };
     eventually("the last entries are logged", || {
-        notes().is_some_and(|notes| notes.contains("peer down, peer 1\n"))
+        notes().is_some_and(|notes| notes.contains("peer down, peer 1: Died\n"))
     });
     assert!(!notes().is_some_and(|notes| notes.contains("node=2")), "{}", log());
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
@@ -204,6 +207,7 @@ fn documented(file: &str, dir: &Path) -> std::path::PathBuf {
     path
 }
 
+/// Shows: operations.two-nodes
 #[test]
 fn the_two_documented_nodes_connect_and_log_no_error() {
     let dir = directory("documented");
@@ -233,6 +237,8 @@ fn the_two_documented_nodes_connect_and_log_no_error() {
 }
 
 /// khugepaged would delay threads that touch the memory it collects: see `keep_small_pages`.
+///
+/// Shows: operations.huge-pages
 #[test]
 fn transparent_huge_pages_are_disabled() {
     let dir = directory("pages");
@@ -245,6 +251,7 @@ fn transparent_huge_pages_are_disabled() {
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
+/// Shows: operations.other-hosts, operations.unknown-keys
 #[test]
 fn errors_suggest_an_action() {
     let dir = directory("mistakes");
@@ -260,13 +267,18 @@ fn errors_suggest_an_action() {
     let absent = format!("shm:{}/nobody.sock", dir.display());
     let ping = pronto(&["ping", "9", "--at", &absent, "--timeout", "1"]);
     let stderr = String::from_utf8_lossy(&ping.stderr).into_owned();
-    assert!(!ping.status.success() && stderr.contains("cannot connect to node 9 at"), "{stderr}");
+    let expected =
+        format!("pronto: cannot connect to node 9 within 1 s: {absent}: nobody listens at this address\n");
+    assert!(!ping.status.success() && stderr == expected, "{stderr}");
 
     for (arguments, why) in [
         (["ping", "1", "--at", "udp:1"].as_slice(), "'udp:1' for '--at <ADDRESS>'"),
+        (&["ping", "1", "--at", "udp:1"], "write shm:PATH, shm:@NAME or tcp:HOST:PORT"),
+        (&["ping", "1", "--at", "shm:one"], "neither an absolute path nor an abstract name"),
         (&["ping", "1", "--at", "tcp:10.0.0.1:7001"], "allow it with --plaintext"),
         (&["ping", "64000", "--at", "shm:@one"], "1..=63999"),
-        (&["ping", "1"], "--config <FILE>"),
+        (&["ping", "1"], "pronto ping [OPTIONS] <NODE> --at <ADDRESS>\n"),
+        (&["ping", "1"], "pronto ping [OPTIONS] [NODE] --config <FILE>\n"),
         (&["status"], "--config <FILE>"),
         (&["waiting", "block"], "--peer <PEER>"),
     ] {
@@ -282,6 +294,7 @@ fn errors_suggest_an_action() {
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
+/// Shows: operations.check
 #[test]
 fn a_check_finds_the_errors_of_a_start_and_names_the_file_once() {
     let dir = directory("checks");
@@ -291,6 +304,8 @@ fn a_check_finds_the_errors_of_a_start_and_names_the_file_once() {
         ("listen = [\"shm:@one\", \"shm:@one\"]", "listen names shm:@one twice"),
         ("listen = [\"tcp:0.0.0.0:7001\"]", "listen names 0.0.0.0:7001, which is not a loopback address"),
         ("listen = \"shm:@one\"", "must be a list"),
+        ("listen = [\"shm:/tmp\"]", "listen names shm:/tmp, which is a folder"),
+        ("plaintext = true", "plaintext = true: write \"i understand\""),
         ("workers = -1", "workers = -1: must be from 1 to 1024"),
         (peers, "peers 2 and 3 have the same address"),
         ("[[peer]]\nnode = 1\naddress = [\"shm:@two\"]", "its own peer"),
@@ -317,6 +332,7 @@ fn a_check_finds_the_errors_of_a_start_and_names_the_file_once() {
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
+/// Shows: calls.log, operations.not-listening
 #[test]
 fn an_absent_peer_is_reported_once_per_address() {
     let dir = directory("absent");
@@ -337,5 +353,35 @@ fn an_absent_peer_is_reported_once_per_address() {
     let reports: Vec<_> =
         stderr.map_while(Result::ok).filter(|line| line.contains("cannot reach peer")).collect();
     assert_eq!(reports.len(), 2, "{reports:#?}");
+    assert!(reports.iter().all(|line| line.contains(" INFO pronto_node::links")), "{reports:#?}");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
+}
+
+/// Shows: calls.log
+#[test]
+fn a_rejected_connection_is_logged() {
+    let dir = directory("rejected");
+    let path = dir.join("1.log");
+    let file = dir.join("1.toml");
+    std::fs::write(&file, "node = 1\nlisten = [\"tcp:127.0.0.1:0\"]\n").expect("the directory is writable");
+    let log = std::fs::File::create(&path).expect("the directory is writable");
+    let mut prontod = Command::new(env!("CARGO_BIN_EXE_prontod"));
+    let _daemon = Daemon(prontod.arg("--config").arg(&file).stderr(log).spawn().expect("the program starts"));
+    let log = || std::fs::read_to_string(&path).expect("the log exists");
+    eventually("the node listens", || log().contains("listens at tcp:") && log().contains('\n'));
+    let address = log()
+        .lines()
+        .next()
+        .and_then(|line| line.split("tcp:").nth(1).map(str::to_owned))
+        .expect("an address");
+    let mut stranger = std::net::TcpStream::connect(address.trim()).expect("the node listens");
+    std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\n\r\n").expect("the connection is open");
+    eventually("the rejection is logged", || {
+        log().lines().any(|line| {
+            line.contains(" INFO pronto_node::links") && line.contains("incoming connection rejected")
+        })
+    });
+    let reason = "not a pronto link, or another version: the connection began with \"GET / HT\"";
+    assert!(log().contains(&format!("error={reason} transport=\"tcp\"")), "{}", log());
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }

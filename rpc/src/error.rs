@@ -2,14 +2,18 @@
 
 use alloc::boxed::Box;
 
-use pronto_core::session::{Executed, SendError};
-use pronto_wire::FailureCode;
+use core::fmt;
+
+use pronto_core::session::{DownCause, Executed, MessageName, SendError};
+use pronto_wire::{FailureCode, NodeId};
 use thiserror::Error;
 
 use crate::codec::{Full, Malformed, Payload, decode_message};
+use crate::message::Message;
 
-/// The reason why a call has no reply.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+/// The reason why a call has no reply. `Debug` prints the same human-readable text as `Display`, because that is the form that is
+/// printed when `main` returns the error.
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The handler returned an error of its own.
@@ -33,8 +37,12 @@ pub enum CallError {
         executed: Executed,
     },
     /// The peer disconnected or its process ended.
-    #[error("the peer is down, and {executed}: once it is back, repeat the call if that does no harm")]
+    #[error("node {peer} is down{}, and {executed}: once it is back, repeat the call if that does no harm", Because(*cause))]
     PeerDown {
+        /// The peer.
+        peer: NodeId,
+        /// The cause. `None` if the connection ended before this node had read a response that arrived.
+        cause: Option<DownCause>,
         /// Whether the handler ran.
         executed: Executed,
     },
@@ -96,7 +104,7 @@ impl CallError {
         match self {
             Self::Handler(_) | Self::NoReply(_) | Self::MalformedReply(_) => Executed::Yes,
             Self::Rejected(_) => Executed::No,
-            Self::Deadline { executed } | Self::Cancelled { executed } | Self::PeerDown { executed } => {
+            Self::Deadline { executed } | Self::Cancelled { executed } | Self::PeerDown { executed, .. } => {
                 *executed
             }
         }
@@ -107,7 +115,7 @@ impl CallError {
         match self {
             Self::Rejected(CallRejection::Here(refused)) => refused.is_retryable(),
             Self::Rejected(CallRejection::There(FailureCode::NoWorker)) => true,
-            Self::PeerDown { executed } => matches!(executed, Executed::No),
+            Self::PeerDown { executed, .. } => matches!(executed, Executed::No),
             _ => false,
         }
     }
@@ -123,10 +131,36 @@ impl CallError {
     }
 }
 
+impl fmt::Debug for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A cause in brackets, if there is one.
+struct Because(Option<DownCause>);
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |cause| write!(f, " ({cause})"))
+    }
+}
+
 impl From<CallRejection> for CallError {
     fn from(rejection: CallRejection) -> Self {
         Self::Rejected(rejection)
     }
+}
+
+/// Returns the error of a refused message of type `M`, which names the type.
+#[cold]
+pub(crate) fn refused<M: Message>(refused: SendError) -> CallError {
+    let message = MessageName::Text(M::NAME);
+    CallError::from(match refused {
+        SendError::NoHandler { service, .. } => SendError::NoHandler { name: message, service },
+        SendError::OtherLayout { .. } => SendError::OtherLayout { name: message },
+        other => other,
+    })
 }
 
 impl From<SendError> for CallError {

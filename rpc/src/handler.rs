@@ -3,23 +3,24 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
+use core::marker::PhantomData;
 use core::time::Duration;
 
 use pronto_core::Nanos;
-use pronto_core::fabric::{self, Arrived, QueuePair, Withdrawn};
+use pronto_core::fabric::{Arrived, QueuePair, Withdrawn};
 use pronto_core::session::{
     Callee, DetachedToken, OutgoingPayload, RequestToken, Response, Session, TypeKey,
 };
 use pronto_wire::{CallId, Class, FailureCode, NodeId, ServiceId};
 
 use crate::codec::{Malformed, Payload, decode_message};
+use crate::decoding::{Decoded, Decoding};
 use crate::encode::{NotEncoded, encode};
 use crate::error::CallError;
 use crate::host::Host;
 use crate::in_place::InPlace;
 use crate::message::{Message, Order, Request};
-use crate::peer::Peer;
-use crate::pending::with_bytes;
+use crate::peer::{LeaseOf, Peer};
 use crate::rendezvous::{ByReference, Eager, Form, Regrant};
 
 /// The place where a handler runs.
@@ -47,13 +48,13 @@ impl From<Order> for RouteMode {
     }
 }
 
-type OfBytes<H> = Box<dyn Fn(&Incoming<'_, H>, &[u8], RequestToken<'_>) + Send + Sync>;
+type OfMessage<H> = Box<dyn Decoding<H>>;
 type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>, RequestToken<'_>) + Send + Sync>;
 
 /// A handler, by the form in which it takes the message.
 enum Run<H: Host> {
-    /// Takes the bytes and decodes them.
-    Bytes(OfBytes<H>),
+    /// Takes the decoded message.
+    Decoded(OfMessage<H>),
     /// Takes the encoded message in the memory where it arrived.
     InPlace(OfPlace<H>),
 }
@@ -88,11 +89,9 @@ impl<H: Host> Route<H> {
     pub fn inline<M: Request, A: IntoResponse<M::Reply>>(
         handler: impl Fn(&InlineContext<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
-            decoded(bytes, token, |message, token| {
-                let result = handler(&InlineContext { incoming }, message);
-                token.respond(result.into_response(incoming.session, &|_| {}));
-            });
+        Self::new::<M>(RouteMode::Inline, move |incoming, message, token| {
+            let result = handler(&InlineContext { incoming }, message);
+            token.respond(result.into_response(incoming.session, &|_| {}));
         })
     }
 
@@ -100,12 +99,10 @@ impl<H: Host> Route<H> {
     pub fn pooled<M: Request, A: IntoResponse<M::Reply>>(
         handler: impl Fn(&Context<'_, H>, M) -> A + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(M::ORDER.into(), move |incoming, bytes, token| {
-            decoded(bytes, token, |message, token| {
-                let result = handler(&Context { incoming }, message);
-                let retry_wait = |attempt: &mut dyn FnMut() -> bool| incoming.try_with_retries(attempt);
-                token.respond(result.into_response(incoming.session, &retry_wait));
-            });
+        Self::new::<M>(M::ORDER.into(), move |incoming, message, token| {
+            let result = handler(&Context { incoming }, message);
+            let retry_wait = |attempt: &mut dyn FnMut() -> bool| incoming.try_with_retries(attempt);
+            token.respond(result.into_response(incoming.session, &retry_wait));
         })
     }
 
@@ -114,14 +111,12 @@ impl<H: Host> Route<H> {
     pub fn deferred<M: Request>(
         handler: impl Fn(&InlineContext<'_, H>, M, Responder<M::Reply, H>) + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
-            decoded(bytes, token, |message, token| {
-                if token.call().is_none() {
-                    return token.finish();
-                }
-                let responder = Responder::new(token.detach(incoming.origin()));
-                handler(&InlineContext { incoming }, message, responder);
-            });
+        Self::new::<M>(RouteMode::Inline, move |incoming, message, token| {
+            if token.call().is_none() {
+                return token.finish();
+            }
+            let responder = Responder::new(token.detach(incoming.origin()));
+            handler(&InlineContext { incoming }, message, responder);
         })
     }
 
@@ -129,11 +124,9 @@ impl<H: Host> Route<H> {
     pub fn inline_notification<M: Message>(
         handler: impl Fn(&InlineContext<'_, H>, M) + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(RouteMode::Inline, move |incoming, bytes, token| {
-            decoded(bytes, token, |message, token| {
-                handler(&InlineContext { incoming }, message);
-                token.finish();
-            });
+        Self::new::<M>(RouteMode::Inline, move |incoming, message, token| {
+            handler(&InlineContext { incoming }, message);
+            token.finish();
         })
     }
 
@@ -141,11 +134,9 @@ impl<H: Host> Route<H> {
     pub fn pooled_notification<M: Message>(
         handler: impl Fn(&Context<'_, H>, M) + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<M>(M::ORDER.into(), move |incoming, bytes, token| {
-            decoded(bytes, token, |message, token| {
-                handler(&Context { incoming }, message);
-                token.finish();
-            });
+        Self::new::<M>(M::ORDER.into(), move |incoming, message, token| {
+            handler(&Context { incoming }, message);
+            token.finish();
         })
     }
 
@@ -185,12 +176,13 @@ impl<H: Host> Route<H> {
     /// Returns the routes of the internal rendezvous messages, which every node has.
     pub fn rendezvous() -> [Self; 3] {
         // Sinks process these messages themselves and never run a handler.
-        let no_handler =
-            |_: &Incoming<'_, H>, _: &[u8], token: RequestToken<'_>| token.fail(FailureCode::NoHandler);
+        fn no_handler<H: Host, M: Message>(_: &Incoming<'_, H>, _: M, token: RequestToken<'_>) {
+            token.fail(FailureCode::NoHandler);
+        }
         [
-            Self::new::<ByReference>(RouteMode::Rendezvous(Form::ByReference), no_handler),
-            Self::new::<Eager>(RouteMode::Rendezvous(Form::Eager), no_handler),
-            Self::new::<Regrant>(RouteMode::Rendezvous(Form::Regrant), no_handler),
+            Self::new(RouteMode::Rendezvous(Form::ByReference), no_handler::<H, ByReference>),
+            Self::new(RouteMode::Rendezvous(Form::Eager), no_handler::<H, Eager>),
+            Self::new(RouteMode::Rendezvous(Form::Regrant), no_handler::<H, Regrant>),
         ]
     }
 
@@ -201,11 +193,11 @@ impl<H: Host> Route<H> {
         self
     }
 
-    fn new<M: Message>(
+    fn new<M: Message + 'static>(
         mode: RouteMode,
-        run: impl Fn(&Incoming<'_, H>, &[u8], RequestToken<'_>) + Send + Sync + 'static,
+        handle: impl Fn(&Incoming<'_, H>, M, RequestToken<'_>) + Send + Sync + 'static,
     ) -> Self {
-        Self::of::<M>(mode, Run::Bytes(Box::new(run)))
+        Self::of::<M>(mode, Run::Decoded(Box::new(Decoded::new(handle))))
     }
 
     fn in_place<M: Message>(
@@ -228,16 +220,11 @@ impl<H: Host> Route<H> {
     }
 
     /// Runs the handler, which consumes the token, unless the payload was withdrawn.
-    pub fn run<L: fabric::Payload>(
-        &self,
-        incoming: &Incoming<'_, H>,
-        payload: &Arrived<L>,
-        token: RequestToken<'_>,
-    ) {
+    pub fn run(&self, incoming: &Incoming<'_, H>, payload: Arrived<LeaseOf<H>>, token: RequestToken<'_>) {
         let (ran, unused) = token.lend(|token| match &self.run {
-            Run::Bytes(run) => with_bytes(payload, |bytes| run(incoming, bytes, token)),
+            Run::Decoded(decoding) => decoding.run(incoming, payload, token),
             Run::InPlace(run) => {
-                payload.validate().map(|()| run(incoming, &InPlace::arrived(payload), token))
+                payload.validate().map(|()| run(incoming, &InPlace::arrived(&payload), token))
             }
         });
         if let (Err(Withdrawn), Some(token)) = (ran, unused) {
@@ -250,21 +237,9 @@ impl<H: Host> Route<H> {
     #[inline]
     pub fn run_on(&self, incoming: &Incoming<'_, H>, payload: &[u8], token: RequestToken<'_>) {
         match &self.run {
-            Run::Bytes(run) => run(incoming, payload, token),
+            Run::Decoded(decoding) => decoding.run_on(incoming, payload, token),
             Run::InPlace(run) => run(incoming, &InPlace::from(payload), token),
         }
-    }
-}
-
-#[inline(always)]
-fn decoded<'turn, M: Message>(
-    bytes: &[u8],
-    token: RequestToken<'turn>,
-    run: impl FnOnce(M, RequestToken<'turn>),
-) {
-    match decode_message(bytes) {
-        Ok(message) => run(message, token),
-        Err(_) => token.fail(FailureCode::Malformed),
     }
 }
 
@@ -382,12 +357,12 @@ impl<H: Host> Context<'_, H> {
 #[must_use = "dropping it ends the call without a reply"]
 pub struct Responder<R: Message, H: Host> {
     token: DetachedToken<Origin<H>>,
-    reply: core::marker::PhantomData<fn(R)>,
+    reply: PhantomData<fn(R)>,
 }
 
 impl<R: Message, H: Host> Responder<R, H> {
     const fn new(token: DetachedToken<Origin<H>>) -> Self {
-        Self { token, reply: core::marker::PhantomData }
+        Self { token, reply: PhantomData }
     }
 
     /// Returns the node that waits for the response.

@@ -2,9 +2,12 @@
 
 use core::fmt;
 
-use pronto_core::fabric::region::BLOCK;
+use pronto_core::fabric::region::{BLOCK, SharedBytes};
 use pronto_core::fabric::{Arrived, OutOfBounds, Payload, Withdrawn};
 use thiserror::Error;
+
+use crate::arrived::Fresh;
+use crate::codec;
 
 /// An encoded message, in the memory where it arrived.
 ///
@@ -14,24 +17,34 @@ pub struct InPlace<'a>(Memory<'a>);
 
 enum Memory<'a> {
     Private(&'a [u8]),
-    Shared(&'a dyn Payload),
+    /// A part of a payload, within its length.
+    Shared {
+        lease: &'a dyn Payload,
+        offset: usize,
+        len: usize,
+    },
 }
 
 impl<'a> InPlace<'a> {
     /// Returns a received payload in place.
     pub fn arrived<L: Payload>(payload: &'a Arrived<L>) -> Self {
-        Self(match (payload.as_private(), payload) {
-            (Some(bytes), _) => Memory::Private(bytes),
-            (None, Arrived::Buffer(lease)) => Memory::Shared(lease),
-            (None, Arrived::Inline(payload)) => Memory::Private(payload.as_slice()),
-        })
+        match (payload.as_private(), payload) {
+            (Some(bytes), _) => bytes.into(),
+            (None, Arrived::Buffer(lease)) => Self::part(lease, 0, lease.len()),
+            (None, Arrived::Inline(payload)) => payload.as_slice().into(),
+        }
+    }
+
+    /// Returns a part of a payload in place. The part is within the payload's length.
+    pub(crate) fn part(lease: &'a dyn Payload, offset: usize, len: usize) -> Self {
+        Self(Memory::Shared { lease, offset, len })
     }
 
     /// Returns the length, bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Memory::Private(bytes) => bytes.len(),
-            Memory::Shared(lease) => lease.len(),
+            Memory::Shared { len, .. } => *len,
         }
     }
 
@@ -40,23 +53,41 @@ impl<'a> InPlace<'a> {
         self.len() == 0
     }
 
+    /// Decodes the message. Sequences of numbers are copied once, from here to their destination. Fields of [`Bytes`](crate::Bytes) get a
+    /// copy; to keep the memory itself, register a handler that takes the decoded message.
+    ///
+    /// # Errors
+    /// If the bytes are not a message of this type, its sender withdrew it, or it cannot be read any more, as in a forked child.
+    pub fn decode<P: codec::Payload>(&self) -> Result<P, Unreadable> {
+        let decoded = match &self.0 {
+            Memory::Private(bytes) => Ok(codec::decode_message(bytes)),
+            Memory::Shared { lease, offset, len } => {
+                crate::arrived::read_lease(*lease, *offset..*offset + *len, None, &mut Fresh::default())
+            }
+        };
+        Ok(decoded??)
+    }
+
     /// Copies `out.len()` bytes from `offset`.
     ///
     /// # Errors
     /// If the payload ends before `offset + out.len()`, or its sender withdrew it.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> Result<(), Unreadable> {
+        let refused = OutOfBounds { offset, wanted: out.len(), len: self.len() };
+        let end = offset.checked_add(out.len()).filter(|end| *end <= self.len()).ok_or(refused)?;
         match &self.0 {
-            Memory::Private(bytes) => {
-                let end = offset.checked_add(out.len()).and_then(|end| bytes.get(offset..end));
-                let refused = OutOfBounds { offset, wanted: out.len(), len: bytes.len() };
-                out.copy_from_slice(end.ok_or(refused)?);
-                Ok(())
-            }
-            Memory::Shared(lease) => {
-                lease.copy_to(offset, out)?;
-                Ok(lease.validate()?)
+            Memory::Private(bytes) => out.copy_from_slice(&bytes[offset..end]),
+            Memory::Shared { lease, offset: first, .. } => {
+                lease.copy_to(first + offset, out)?;
+                lease.validate()?;
             }
         }
+        Ok(())
+    }
+
+    fn as_shared(&self) -> Option<(&dyn Payload, SharedBytes<'_>)> {
+        let Memory::Shared { lease, offset, len } = self.0 else { return None };
+        Some((lease, lease.as_shared()?.skip(offset).first(len)))
     }
 
     /// Passes every byte to `read`, once and in order, in blocks of 64 bytes, without a copy in memory. The second argument is the
@@ -68,9 +99,7 @@ impl<'a> InPlace<'a> {
     /// may have other bytes than the message, so results computed from them are invalid.
     #[inline]
     pub fn read_blocks(&self, mut read: impl FnMut(&[u8; BLOCK], usize)) -> Result<(), Unreadable> {
-        if let Memory::Shared(lease) = &self.0
-            && let Some(shared) = lease.as_shared()
-        {
+        if let Some((lease, shared)) = self.as_shared() {
             shared.read_blocks(&mut read);
             return Ok(lease.validate()?);
         }
@@ -92,19 +121,14 @@ impl<'a> InPlace<'a> {
     /// If its sender withdrew the payload, or it cannot be read any more, as in a forked child. Each piece is checked before it is
     /// passed to `read`.
     pub fn read_pieces(&self, mut read: impl FnMut(&[u8])) -> Result<(), Unreadable> {
-        let lease = match &self.0 {
-            Memory::Private(bytes) => {
-                read(bytes);
-                return Ok(());
-            }
-            Memory::Shared(lease) => lease,
-        };
+        if let Memory::Private(bytes) = &self.0 {
+            read(bytes);
+            return Ok(());
+        }
         let mut piece = [0; PIECE];
-        let len = lease.len();
-        for offset in (0..len).step_by(PIECE) {
-            let piece = &mut piece[..PIECE.min(len - offset)];
-            lease.copy_to(offset, piece)?;
-            lease.validate()?;
+        for offset in (0..self.len()).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(self.len() - offset)];
+            self.copy_to(offset, piece)?;
             read(piece);
         }
         Ok(())
@@ -123,8 +147,8 @@ impl fmt::Debug for InPlace<'_> {
     }
 }
 
-/// The reason why a message cannot be read in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// The reason why a message cannot be read in place. `Debug` prints the same text as `Display`.
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unreadable {
     /// The range is not within the payload, or this process is a forked child.
     #[error(transparent)]
@@ -132,6 +156,15 @@ pub enum Unreadable {
     /// The sender ended the connection while the handler read.
     #[error(transparent)]
     Withdrawn(#[from] Withdrawn),
+    /// The bytes are not a message of the expected type.
+    #[error(transparent)]
+    Malformed(#[from] codec::Malformed),
+}
+
+impl fmt::Debug for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Length of a piece, bytes: an eighth of a 32 KiB first-level cache, and a multiple of every number's length.
@@ -176,6 +209,7 @@ mod tests {
             assert_eq!(place.copy_to(0, &mut [0]), refused);
             assert_eq!(place.read_pieces(|_| panic!("a piece of it is read")), refused);
             assert_eq!(place.read_blocks(|_, _| panic!("a block of it is read")), refused);
+            assert_eq!(place.decode::<Vec<u8>>(), refused.map(|()| Vec::new()));
             assert_eq!(crate::with_bytes(&gone, |_| panic!("a copy of it is used")), Err::<(), _>(Withdrawn));
         }
     }
@@ -195,6 +229,7 @@ mod tests {
         }
     }
 
+    /// Shows: calls.in-place
     #[test]
     fn every_byte_is_read_once_and_in_order() {
         for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {

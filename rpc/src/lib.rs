@@ -43,7 +43,11 @@ extern crate alloc;
 // So that derived code, which names `::pronto_rpc`, also compiles inside this crate.
 extern crate self as pronto_rpc;
 
+mod arrived;
+mod bytes;
+mod calling;
 pub mod codec;
+mod decoding;
 mod encode;
 pub mod error;
 pub mod handler;
@@ -56,7 +60,10 @@ pub mod peer;
 pub mod pending;
 pub mod rendezvous;
 
-pub use codec::{Full, Malformed, Payload, Reader, Writer, decode_message, encode_message};
+pub use bytes::Bytes;
+pub use codec::{
+    Full, Malformed, Payload, Reader, Source, Writer, decode_message, decode_message_into, encode_message,
+};
 pub use error::{CallError, CallRejection, HandlerError};
 pub use handler::{Context, InlineContext, IntoResponse, Responder, Route, RouteMode};
 pub use host::Host;
@@ -68,14 +75,14 @@ pub use peer::{DEFAULT_TIMEOUT, Peer, Together};
 pub use pending::{Pending, with_bytes};
 pub use pronto_core::session::Executed;
 pub use pronto_rpc_macros::{Message, Payload};
-pub use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId};
+pub use pronto_wire::{Class, Epoch, FailureCode, LayoutHash, NameHash, NodeId, ServiceId};
 pub use rendezvous::{Receive, ReceiveError, Sending, TransferError};
 
 /// Items that derived code uses. They are not part of the stable interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::codec::layout::{largest, smallest, sum};
-    pub use crate::codec::{Fault, Full, Malformed, Payload, Reader, Writer};
+    pub use crate::codec::{Fault, Full, Malformed, Payload, Reader, Source, Writer};
     pub use crate::message::{Key, Message, Order, Request};
     pub use pronto_wire::{Class, LayoutHash, NameHash};
 }

@@ -1,5 +1,6 @@
 //! One-sided operations: reads, writes and atomic operations on memory that a peer has granted. They run no handler of the peer.
 
+use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -51,8 +52,8 @@ impl RemoteMemory {
     }
 }
 
-/// The reason why a one-sided operation failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// The reason why a one-sided operation failed. `Debug` prints the same text as `Display`.
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AccessError {
     /// This node refused the operation before it sent anything.
@@ -75,6 +76,12 @@ pub enum AccessError {
     /// The operation did not complete in time. It may still be executed.
     #[error("the operation did not complete in time; it may still be executed")]
     TimedOut,
+}
+
+impl fmt::Debug for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl<H: Host> Peer<H> {

@@ -6,39 +6,58 @@ use core::ops::Range;
 use core::time::Duration;
 
 use pronto_core::executor::{WaitRequest, expecting};
-use pronto_core::fabric::{Gather, InlineMessage, QueuePair, Region, SHORT_PAYLOAD};
+use pronto_core::fabric::{Gather, QueuePair, Region, SHORT_PAYLOAD};
 use pronto_core::note::{Note, What};
 use pronto_core::session::{
-    AfterRefusal, CallSpec, End, Executed, FastOutcome, OutgoingPayload, ReplySlots, SendError, Session,
-    Sink, TypeKey, TypeLookup, WaitOutcome,
+    AfterRefusal, CallSpec, End, Executed, OutgoingPayload, SendError, Session, TypeKey, TypeLookup,
+    WaitOutcome,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
+use crate::arrived::{Existing, Fresh};
 use crate::codec::encode_message;
 use crate::encode::{NotEncoded, encode, encode_small, is_small};
-use crate::error::{CallError, CallRejection};
+use crate::error::{CallError, CallRejection, refused};
 use crate::host::{Host, MayWait};
 use crate::message::{Message, Request};
-use crate::pending::{Pending, decode_end, decode_reply, note_end};
+use crate::pending::Pending;
 
 /// Timeout of calls that do not name one.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lease on a payload that a host received.
-type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
+pub(crate) type LeaseOf<H> = <<H as Host>::Qp as QueuePair>::Lease;
 
 /// A handle to another node. Cheap to clone; any thread may use it.
 pub struct Peer<H: Host> {
-    ends: Arc<Ends<H>>,
+    pub(crate) ends: Arc<Ends<H>>,
     service: ServiceId,
-    asked: WaitRequest,
+    pub(crate) asked: WaitRequest,
 }
 
 /// The session and the host of a peer. They share one reference count, so that an open call needs only one reference.
 pub(crate) struct Ends<H: Host> {
     pub(crate) session: Arc<Session<H::Qp>>,
     pub(crate) host: Arc<H>,
+}
+
+impl<H: Host> Ends<H> {
+    /// Returns the error of a call that ended with its session.
+    #[cold]
+    pub(crate) fn down(&self, executed: Executed) -> CallError {
+        CallError::PeerDown {
+            peer: self.session.peer(),
+            cause: self.session.down_cause(&*self.host),
+            executed,
+        }
+    }
+
+    /// Returns the error of a call whose connection ended before its response was read.
+    #[cold]
+    pub(crate) fn unread(&self) -> CallError {
+        CallError::PeerDown { peer: self.session.peer(), cause: None, executed: Executed::Maybe }
+    }
 }
 
 impl<H: Host> Peer<H> {
@@ -96,123 +115,23 @@ impl<H: Host> Peer<H> {
     /// `timeout`. If the peer goes down, an idempotent request is repeated as soon as the peer is back, for at most another `timeout`;
     /// any other request fails.
     pub fn call_within<M: Request>(&self, request: &M, timeout: Duration) -> Result<M::Reply, CallError> {
-        let timeout = nanos(timeout);
-        match self.ends.host.may_wait() {
-            MayWait::Freely => self.call_and_wait(request, timeout),
-            MayWait::Never => Err(CallRejection::InlineHandler.into()),
-            MayWait::Forked => Err(CallRejection::Forked.into()),
-            MayWait::InPool => self
-                .ends
-                .host
-                .while_waiting(|| self.waiting(self.policy().nested()).call_and_wait(request, timeout))
-                .unwrap_or(Err(CallRejection::NoWorker.into())),
-        }
+        self.call_for::<M, _>(request, timeout, &mut Fresh::default())
     }
 
-    fn call_and_wait<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
-        if !M::IDEMPOTENT {
-            return self.call_once(request, timeout);
-        }
-        match self.call_once(request, timeout) {
-            outcome @ Err(CallError::PeerDown { .. }) => self.call_again(request, timeout, outcome),
-            outcome => outcome,
-        }
+    /// Calls the peer like [`Peer::call`], and decodes the reply into `reply`. Its vectors, boxed slices and strings keep their memory if it
+    /// is long enough, so that nothing is allocated. If the call fails, `reply` may be partly overwritten.
+    pub fn call_into<M: Request>(&self, request: &M, reply: &mut M::Reply) -> Result<(), CallError> {
+        self.call_into_within(request, reply, DEFAULT_TIMEOUT)
     }
 
-    fn call_once<M: Request>(&self, request: &M, timeout: Nanos) -> Result<M::Reply, CallError> {
-        let mut sink = self.ends.host.waiting_sink(&self.ends.session);
-        let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
-        let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
-        let slots = ReplySlots {
-            inline: &mut inline,
-            short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
-            end: &mut end,
-        };
-        let outcome = if is_small(request) {
-            let small = encode_small(request).map_err(CallRejection::Encoding)?;
-            self.call_fast(&spec, Gather::Inline(&small), slots, &mut sink)
-        } else if request.encoded_len() <= SHORT_PAYLOAD {
-            let mut bytes = [0; SHORT_PAYLOAD];
-            let len = encode_message(request, &mut bytes).map_err(CallRejection::Encoding)?;
-            self.call_fast(&spec, Gather::Short(&bytes[..len]), slots, &mut sink)
-        } else {
-            None
-        };
-        match outcome {
-            Some(FastOutcome::Inline) => return decode_reply::<M>(inline.payload.as_slice()),
-            Some(FastOutcome::Short) => return short.expect("the short reply was decoded"),
-            Some(FastOutcome::Ended(call)) => {
-                let waited = WaitOutcome::Ended(end.expect("the end was stored"));
-                note_end(&*self.ends.host, self.node(), call, &waited);
-                return self.outcome::<M>(call, waited);
-            }
-            Some(FastOutcome::Open(call)) => return self.wait_for::<M>(call, timeout, &mut sink),
-            None => {}
-        }
-        let call = self.when_there_is_room(timeout, || self.try_start(request, timeout))?;
-        self.wait_for::<M>(call, timeout, &mut sink)
-    }
-
-    #[inline]
-    fn call_fast(
-        &self,
-        spec: &CallSpec,
-        payload: Gather<'_>,
-        slots: ReplySlots<'_, LeaseOf<H>, impl FnOnce(&[u8])>,
-        sink: &mut impl Sink<LeaseOf<H>>,
-    ) -> Option<FastOutcome> {
-        self.ends.session.call_fast(spec, payload, self.asked, slots, sink, &*self.ends.host)
-    }
-
-    fn wait_for<M: Request>(
-        &self,
-        call: CallId,
-        timeout: Nanos,
-        sink: &mut impl Sink<LeaseOf<H>>,
-    ) -> Result<M::Reply, CallError> {
-        let waited = self.ends.session.wait(call, timeout, self.asked, sink, &*self.ends.host);
-        note_end(&*self.ends.host, self.node(), call, &waited);
-        self.outcome::<M>(call, waited)
-    }
-
-    fn outcome<M: Request>(
-        &self,
-        call: CallId,
-        waited: WaitOutcome<LeaseOf<H>>,
-    ) -> Result<M::Reply, CallError> {
-        match waited {
-            WaitOutcome::Ended(end) => decode_end::<M, H>(end),
-            WaitOutcome::TimedOut => {
-                self.ends.session.abandon(call, M::CLASS, &*self.ends.host);
-                Err(CallError::Deadline { executed: Executed::Maybe })
-            }
-        }
-    }
-
-    /// Repeats an idempotent request whose peer went down, if the peer or its next incarnation is back within `timeout`.
-    fn call_again<M: Request>(
+    /// Calls the peer like [`Peer::call_within`], and decodes the reply into `reply` like [`Peer::call_into`].
+    pub fn call_into_within<M: Request>(
         &self,
         request: &M,
-        timeout: Nanos,
-        mut outcome: Result<M::Reply, CallError>,
-    ) -> Result<M::Reply, CallError> {
-        let deadline = self.ends.host.now() + timeout;
-        while let Err(
-            CallError::PeerDown { .. }
-            | CallError::Rejected(CallRejection::Here(SendError::NotConnected { .. })),
-        ) = outcome
-        {
-            let left = deadline.since(self.ends.host.now());
-            if left == Nanos::ZERO {
-                break;
-            }
-            if self.is_up() {
-                outcome = self.call_once(request, left);
-            } else {
-                self.ends.host.pause();
-            }
-        }
-        outcome
+        reply: &mut M::Reply,
+        timeout: Duration,
+    ) -> Result<(), CallError> {
+        self.call_for::<M, _>(request, timeout, &mut Existing(reply))
     }
 
     /// Sends a request and returns immediately. Wait for the reply, poll it or await it through the returned value. Fails if there is no
@@ -245,7 +164,11 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(DEFAULT_TIMEOUT);
         self.check_fork()?;
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
-        let call = self.ends.session.call(&spec, by_reference(region, range)?, &*self.ends.host)?;
+        let call = self
+            .ends
+            .session
+            .call(&spec, by_reference(region, range)?, &*self.ends.host)
+            .map_err(refused::<M>)?;
         self.ends.host.expects_responses();
         Ok(Pending::new(Arc::clone(&self.ends), call, timeout, self.policy()))
     }
@@ -254,14 +177,34 @@ impl<H: Host> Peer<H> {
     pub fn notify_from<M: Message>(&self, region: &Region, range: Range<u64>) -> Result<(), CallError> {
         self.check_fork()?;
         let payload = by_reference(region, range)?;
-        Ok(self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
+        self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host).map_err(refused::<M>)
     }
 
-    /// Sends a notification, a one-way message that is delivered at most once.
+    /// Sends a notification, a one-way message that is delivered at most once. Except over shared memory, a notification of a fast stream may
+    /// leave together with later ones. The serving thread sends it if nothing follows.
     pub fn notify<M: Message>(&self, message: &M) -> Result<(), CallError> {
         self.check_fork()?;
+        if self.notify_fast(message)? {
+            return Ok(());
+        }
         let payload = self.encode(message)?;
-        Ok(self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
+        self.ends.session.notify(&self.key::<M>(), M::CLASS, payload, &*self.ends.host).map_err(refused::<M>)
+    }
+
+    /// Sends a short notification if that is possible immediately.
+    #[inline]
+    fn notify_fast<M: Message>(&self, message: &M) -> Result<bool, CallError> {
+        let (session, host) = (&self.ends.session, &*self.ends.host);
+        if is_small(message) {
+            let small = encode_small(message).map_err(CallRejection::Encoding)?;
+            Ok(session.notify_fast(&self.key::<M>(), M::CLASS, Gather::Inline(&small), host)?)
+        } else if message.encoded_len() <= SHORT_PAYLOAD {
+            let mut bytes = [0; SHORT_PAYLOAD];
+            let len = encode_message(message, &mut bytes).map_err(CallRejection::Encoding)?;
+            Ok(session.notify_fast(&self.key::<M>(), M::CLASS, Gather::Short(&bytes[..len]), host)?)
+        } else {
+            Ok(false)
+        }
     }
 
     /// Sends a notification. Waits for room to send, at most `timeout`.
@@ -280,12 +223,16 @@ impl<H: Host> Peer<H> {
         let timeout = nanos(timeout);
         let slot = self.when_there_is_room(timeout, || {
             let payload = self.encode(message)?;
-            Ok(self.ends.session.notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)?)
+            self.ends
+                .session
+                .notify_sync(&self.key::<M>(), M::CLASS, payload, &*self.ends.host)
+                .map_err(refused::<M>)
         })?;
         let mut sink = self.ends.host.waiting_sink(&self.ends.session);
         match self.ends.session.wait_for_send(slot, timeout, self.policy(), &mut sink, &*self.ends.host) {
             WaitOutcome::Ended(End::Done(_)) => Ok(()),
-            WaitOutcome::Ended(_) => Err(CallError::PeerDown { executed: Executed::Maybe }),
+            WaitOutcome::Ended(End::PeerDown { executed }) => Err(self.ends.down(executed)),
+            WaitOutcome::Ended(_) => Err(self.ends.unread()),
             WaitOutcome::TimedOut => {
                 self.ends.session.abandon_send(slot);
                 Err(CallError::Deadline { executed: Executed::Maybe })
@@ -322,14 +269,14 @@ impl<H: Host> Peer<H> {
     }
 
     #[inline]
-    fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
+    pub(crate) fn try_start<M: Request>(&self, request: &M, timeout: Nanos) -> Result<CallId, CallError> {
         let spec = CallSpec { key: self.key::<M>(), class: M::CLASS, timeout };
         let call = if is_small(request) {
             let small = encode_small(request).map_err(CallRejection::Encoding)?;
-            self.ends.session.call_small(&spec, &small, &*self.ends.host)?
+            self.ends.session.call_small(&spec, &small, &*self.ends.host).map_err(refused::<M>)?
         } else {
             let payload = self.encode(request)?;
-            self.ends.session.call(&spec, payload, &*self.ends.host)?
+            self.ends.session.call(&spec, payload, &*self.ends.host).map_err(refused::<M>)?
         };
         self.ends.host.note(Note { what: What::Called, peer: self.node(), call, more: 0 });
         Ok(call)
@@ -345,7 +292,7 @@ impl<H: Host> Peer<H> {
         })
     }
 
-    fn key<M: Message>(&self) -> TypeKey {
+    pub(crate) fn key<M: Message>(&self) -> TypeKey {
         let (name, layout) = M::type_key();
         TypeKey { service: self.service, name, layout }
     }
@@ -356,7 +303,7 @@ impl<H: Host> Peer<H> {
     }
 
     /// Repeats `attempt` while it fails for lack of room, for at most `timeout`, and makes progress in between.
-    fn when_there_is_room<R>(
+    pub(crate) fn when_there_is_room<R>(
         &self,
         timeout: Nanos,
         mut attempt: impl FnMut() -> Result<R, CallError>,

@@ -8,17 +8,18 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use pronto_core::executor::{WaitRequest, expecting};
-use pronto_core::fabric::{Arrived, InlineMessage, QueuePair, Withdrawn};
+use pronto_core::fabric::{self, Arrived, InlineMessage, Withdrawn};
 use pronto_core::note::{Ending, Note, What};
 use pronto_core::session::{End, Executed, FastOutcome, ReplySlots, WaitOutcome};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId};
 
-use crate::codec::decode_message;
+use crate::arrived::{Fresh, Target, read_arrived};
+use crate::codec::Reader;
 use crate::error::{CallError, CallRejection};
 use crate::host::{Host, MayWait};
 use crate::message::Request;
-use crate::peer::Ends;
+use crate::peer::{Ends, LeaseOf};
 
 /// A call without a response yet. Dropping it cancels the call.
 #[must_use = "dropping it cancels the call"]
@@ -69,13 +70,15 @@ impl<M: Request, H: Host> Pending<M, H> {
                 let (mut inline, mut short, mut end) = (InlineMessage::default(), None, None);
                 let slots = ReplySlots {
                     inline: &mut inline,
-                    short: |bytes: &[u8]| short = Some(decode_reply::<M>(bytes)),
+                    short: |bytes: &[u8]| {
+                        short = Some(decode_reply(bytes, &mut Fresh::<M::Reply>::default()))
+                    },
                     end: &mut end,
                 };
                 match self.ends.session.wait_fast(call, self.asked, slots, &mut sink, &*self.ends.host) {
                     Some(FastOutcome::Inline) => {
                         self.call = None;
-                        return decode_reply::<M>(inline.payload.as_slice());
+                        return decode_reply(inline.payload.as_slice(), &mut Fresh::default());
                     }
                     Some(FastOutcome::Short) => {
                         self.call = None;
@@ -96,7 +99,7 @@ impl<M: Request, H: Host> Pending<M, H> {
         match waited {
             WaitOutcome::Ended(end) => {
                 self.call = None;
-                decode_end::<M, H>(end)
+                decode_end(&self.ends, end, &mut Fresh::default())
             }
             WaitOutcome::TimedOut => Err(CallError::Deadline { executed: Executed::Maybe }),
         }
@@ -119,7 +122,7 @@ impl<M: Request, H: Host> Pending<M, H> {
         if let Some(how) = ending(&end) {
             note(&*self.ends.host, self.ends.session.peer(), call, how);
         }
-        decode_end::<M, H>(end)
+        decode_end(&self.ends, end, &mut Fresh::default())
     }
 }
 
@@ -190,20 +193,26 @@ const fn ending<L>(end: &End<L>) -> Option<Ending> {
 
 /// Decodes the reply to a call.
 #[inline]
-pub(crate) fn decode_reply<M: Request>(bytes: &[u8]) -> Result<M::Reply, CallError> {
-    decode_message(bytes).map_err(CallError::MalformedReply)
+pub(crate) fn decode_reply<T: Target>(bytes: &[u8], reply: &mut T) -> Result<T::Output, CallError> {
+    reply.read(Reader::new(bytes)).map_err(CallError::MalformedReply)
 }
 
 /// Converts the end of a call to the result that its caller gets.
-pub(crate) fn decode_end<M: Request, H: Host>(
-    end: End<<H::Qp as QueuePair>::Lease>,
-) -> Result<M::Reply, CallError> {
+pub(crate) fn decode_end<H: Host, T: Target>(
+    ends: &Ends<H>,
+    end: End<LeaseOf<H>>,
+    reply: &mut T,
+) -> Result<T::Output, CallError> {
     match end {
-        End::Reply(payload) => with_bytes(&payload, decode_reply::<M>).unwrap_or_else(withdrawn),
+        End::Reply(payload) => match read_arrived(payload, reply) {
+            Ok(decoded) => decoded.map_err(CallError::MalformedReply),
+            Err(Withdrawn) => Err(ends.unread()),
+        },
         End::Failure { code, payload } => {
-            with_bytes(&payload, |bytes| Err(CallError::from_failure(code, bytes))).unwrap_or_else(withdrawn)
+            with_bytes(&payload, |bytes| Err(CallError::from_failure(code, bytes)))
+                .unwrap_or_else(|Withdrawn| Err(ends.unread()))
         }
-        End::PeerDown { executed } => Err(CallError::PeerDown { executed }),
+        End::PeerDown { executed } => Err(ends.down(executed)),
         End::Deadline { executed } => Err(CallError::Deadline { executed }),
         End::Done(_) | End::Flushed | End::AccessRefused | End::Unsupported => {
             unreachable!("this end belongs to an operation that is not a call")
@@ -211,17 +220,11 @@ pub(crate) fn decode_end<M: Request, H: Host>(
     }
 }
 
-/// Returns the result of a call whose response was withdrawn before it was read, because the peer went down.
-#[cold]
-fn withdrawn<R>(Withdrawn: Withdrawn) -> Result<R, CallError> {
-    Err(CallError::PeerDown { executed: Executed::Maybe })
-}
-
 /// Passes the payload to `use_it` as bytes that no other process can write to: in place if possible, otherwise as a copy.
 ///
 /// # Errors
 /// If the payload was withdrawn before it was copied: `use_it` is not called.
-pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
+pub fn with_bytes<L: fabric::Payload, R>(
     payload: &Arrived<L>,
     use_it: impl FnOnce(&[u8]) -> R,
 ) -> Result<R, Withdrawn> {
@@ -241,7 +244,7 @@ pub fn with_bytes<L: pronto_core::fabric::Payload, R>(
 /// Passes to `use_it` a copy in memory that the provider keeps for long payloads.
 #[cold]
 #[inline(never)]
-fn with_kept_copy<L: pronto_core::fabric::Payload, R>(
+fn with_kept_copy<L: fabric::Payload, R>(
     payload: &Arrived<L>,
     use_it: impl FnOnce(&[u8]) -> R,
 ) -> Result<R, Withdrawn> {
@@ -251,7 +254,7 @@ fn with_kept_copy<L: pronto_core::fabric::Payload, R>(
 }
 
 #[inline]
-fn with_copy<L: pronto_core::fabric::Payload, R>(
+fn with_copy<L: fabric::Payload, R>(
     payload: &Arrived<L>,
     bytes: &mut [u8],
     use_it: impl FnOnce(&[u8]) -> R,

@@ -119,6 +119,7 @@ fn refused_or_canonical<P: Payload>(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    /// Shows: messages.lengths, messages.numbers, messages.ids, messages.arrays, messages.canonical
     #[test]
     fn everything_round_trips(value in everything()) {
         round_trip(&value)?;
@@ -127,6 +128,7 @@ proptest! {
         round_trip(&value.names)?;
     }
 
+    /// Shows: messages.numbers
     #[test]
     fn floats_keep_their_bits(double in any::<u64>(), single in any::<u32>()) {
         let value = (f64::from_bits(double), [f32::from_bits(single); 3]);
@@ -135,6 +137,7 @@ proptest! {
         prop_assert_eq!(read.1.map(f32::to_bits), [single; 3]);
     }
 
+    /// Shows: messages.slices
     #[test]
     fn slices_of_numbers_are_their_numbers_in_a_row(items in vec(any::<u64>(), 0..100), tail in any::<[u16; 9]>()) {
         let one_by_one: Vec<u8> = items.iter().flat_map(encoded).collect();
@@ -144,6 +147,7 @@ proptest! {
         round_trip(&items.iter().map(|item| [item.count_ones(), 7]).collect::<Box<[_]>>())?;
     }
 
+    /// Shows: messages.chars, messages.canonical
     #[test]
     fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
         refused_or_canonical::<Everything>(&bytes)?;
@@ -154,6 +158,7 @@ proptest! {
         refused_or_canonical::<Box<[[u16; 3]]>>(&bytes)?;
     }
 
+    /// Shows: messages.canonical
     #[test]
     fn damaged_messages_never_panic(value in everything(), place in any::<usize>(), byte in any::<u8>()) {
         let mut bytes = encoded(&value);
@@ -168,6 +173,7 @@ fn fault_of<P: Payload + Debug>(bytes: &[u8]) -> (usize, Fault) {
     (offset, fault)
 }
 
+/// Shows: messages.bools, messages.chars, messages.durations, messages.enums, messages.options, messages.strings
 #[test]
 fn faults_have_kind_and_offset() {
     assert_eq!(fault_of::<(u16, bool)>(&[0, 0, 2]), (2, Fault::Bool(2)));
@@ -180,6 +186,7 @@ fn faults_have_kind_and_offset() {
     assert_eq!(fault_of::<u64>(&[0; 5]), (0, Fault::Truncated { needed: 8, left: 5 }));
 }
 
+/// Shows: messages.lists
 #[test]
 fn four_giga_of_items_in_ten_bytes_are_refused() {
     let bytes = [[0xff; 4].as_slice(), &[0; 10]].concat();
@@ -190,6 +197,7 @@ fn four_giga_of_items_in_ten_bytes_are_refused() {
     assert_eq!(fault_of::<String>(&bytes), refused);
 }
 
+/// Shows: messages.lists
 #[test]
 fn a_count_of_huge_items_reserves_no_more_than_the_input_justifies() {
     // An absent item is 1 byte on the wire and 1 MiB in memory. All items would need 256 TiB, more than the address space
@@ -207,6 +215,7 @@ fn a_count_of_huge_items_reserves_no_more_than_the_input_justifies() {
     assert_eq!(thread.join().expect("the decoder does not panic"), (4, Fault::Option(2)));
 }
 
+/// Shows: messages.lengths, messages.nothing
 #[test]
 fn lengths_are_constants() {
     assert_eq!((Numbers::MIN_LEN, Numbers::MAX_LEN), (91, Some(91)));

@@ -44,11 +44,13 @@ fn bytes_of<P: Payload>(value: &P) -> Vec<u8> {
     bytes
 }
 
+/// Shows: messages.packed, messages.numbers
 #[test]
 fn fixed_struct() {
     assert_eq!(bytes_of(&Sum { total: 0x0102_0304_0506_0708 }), [8, 7, 6, 5, 4, 3, 2, 1]);
 }
 
+/// Shows: messages.packed, messages.structs
 #[test]
 fn count_and_numbers() {
     let add = Add { account: 0xaabb_ccdd, values: vec![1, 0xff00] };
@@ -62,6 +64,8 @@ fn count_and_numbers() {
     assert_eq!(bytes_of(&add), golden);
 }
 
+/// Shows: messages.packed, messages.ids, messages.durations, messages.structs, messages.enums, messages.options, messages.arrays
+/// Shows: messages.strings
 #[test]
 fn one_of_each() {
     let fetch = Fetch {
@@ -82,6 +86,22 @@ fn one_of_each() {
     assert_eq!(bytes_of(&fetch), golden);
 }
 
+/// An enum whose discriminants are not the positions of its variants.
+#[derive(Payload)]
+#[repr(u8)]
+enum Explicit {
+    First = 7,
+    Second = 3,
+}
+
+/// Shows: messages.discriminants
+#[test]
+fn positions_of_variants_are_sent() {
+    assert_eq!((Explicit::First as u8, Explicit::Second as u8), (7, 3));
+    assert_eq!([bytes_of(&Explicit::First), bytes_of(&Explicit::Second)], [[0], [1]]);
+}
+
+/// Shows: messages.layout
 #[test]
 fn hashes() {
     assert_eq!(Sum::type_key(), (NameHash::of("demo.sum"), LayoutHash(0xce34_86af_c6f7_ad4b)));
@@ -90,6 +110,7 @@ fn hashes() {
     assert_eq!(<()>::type_key(), (NameHash::of("pronto.done"), LayoutHash(0x5b27_c910_07d8_a1f6)));
 }
 
+/// Shows: messages.reply, messages.class, messages.order
 #[test]
 fn attributes_become_constants() {
     assert_eq!(
@@ -101,6 +122,7 @@ fn attributes_become_constants() {
     assert_eq!(<Add as Request>::Reply::NAME, "demo.sum");
 }
 
+/// Shows: messages.keys
 #[test]
 fn keys() {
     assert_eq!(Add { account: 7, values: vec![] }.key(), 7);

@@ -30,6 +30,7 @@ fn all_different(hashes: &[LayoutHash]) {
     }
 }
 
+/// Shows: messages.layout, messages.field-renamed
 #[test]
 fn structs_differ_by_name_type_order_and_number_of_fields() {
     all_different(&[
@@ -44,6 +45,7 @@ fn structs_differ_by_name_type_order_and_number_of_fields() {
     ]);
 }
 
+/// Shows: messages.layout
 #[test]
 fn enums_differ_by_variants_and_their_fields() {
     all_different(&[
@@ -58,6 +60,7 @@ fn enums_differ_by_variants_and_their_fields() {
     ]);
 }
 
+/// Shows: messages.layout
 #[test]
 fn types_of_one_length_differ() {
     all_different(&[
@@ -80,6 +83,7 @@ fn types_of_one_length_differ() {
     ]);
 }
 
+/// Shows: messages.type-renamed
 #[test]
 fn types_with_equal_encodings_have_equal_hashes() {
     assert_eq!(Vec::<u8>::LAYOUT, Box::<[u8]>::LAYOUT);
@@ -102,6 +106,7 @@ fn types_with_equal_encodings_have_equal_hashes() {
     assert_ne!(One::LAYOUT, Raw::LAYOUT);
 }
 
+/// Shows: messages.layout-reply
 #[test]
 fn a_request_includes_its_reply() {
     #[derive(Message)]

@@ -55,10 +55,9 @@ pub(crate) fn benches(criterion: &mut Criterion) {
     let session = Arc::new(Session::new(NodeId(2), Limits::default()));
     let incoming = Incoming::new(None, &session, &host, Nanos::NEVER);
     let payload = InlinePayload::new(&bytes[..len]).expect("it is small");
-    let payload: Arrived<ShmLease> = Arrived::Inline(payload);
-    let handled = |payload| {
+    let handled = |payload: &InlinePayload| {
         let mut slot = TokenSlot::unowed(None, Class::Control);
-        route.run(&incoming, payload, slot.token());
+        route.run(&incoming, Arrived::<ShmLease>::Inline(*payload), slot.token());
         slot.into_response()
     };
     assert!(matches!(handled(&payload), Some(Response::Reply { .. })), "the handler replies");

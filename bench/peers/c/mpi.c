@@ -5,12 +5,12 @@
 
 enum { CALL, ANSWER, NOTE, SEEN, END };
 
-static unsigned char payload[PAYLOAD], answers[WINDOW][PAYLOAD];
+static unsigned char payload[LONGEST_PAYLOAD], answers[WINDOW][LONGEST_PAYLOAD];
 
 static void call(void)
 {
-	MPI_Send(payload, PAYLOAD, MPI_BYTE, 1, CALL, MPI_COMM_WORLD);
-	MPI_Recv(answers[0], PAYLOAD, MPI_BYTE, 1, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	MPI_Send(payload, (int)size, MPI_BYTE, 1, CALL, MPI_COMM_WORLD);
+	MPI_Recv(answers[0], (int)size, MPI_BYTE, 1, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	check(answers[0]);
 }
 
@@ -40,14 +40,16 @@ static void stream(int messages)
 
 static void serve(void)
 {
-	unsigned char bytes[PAYLOAD];
+	static unsigned char bytes[LONGEST_PAYLOAD];
 	MPI_Status status;
+	int length;
 	for (;;) {
-		MPI_Recv(bytes, PAYLOAD, MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+		MPI_Recv(bytes, LONGEST_PAYLOAD, MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+		MPI_Get_count(&status, MPI_BYTE, &length);
 		if (status.MPI_TAG == END)
 			return;
 		if (status.MPI_TAG == CALL)
-			MPI_Send(bytes, PAYLOAD, MPI_BYTE, 0, ANSWER, MPI_COMM_WORLD);
+			MPI_Send(bytes, length, MPI_BYTE, 0, ANSWER, MPI_COMM_WORLD);
 		else if (status.MPI_TAG == SEEN)
 			MPI_Send(bytes, 0, MPI_BYTE, 0, SEEN, MPI_COMM_WORLD);
 	}
@@ -61,7 +63,7 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (argc != 4 || ranks != 2)
 		fail("starting");
-	memset(payload, BYTE, PAYLOAD);
+	memset(payload, BYTE, sizeof payload);
 	pin(argv[2 + rank]);
 	if (rank == 1) {
 		serve();

@@ -18,8 +18,10 @@ static struct fid_ep *ep;
 static struct fid_cq *cq;
 static fi_addr_t peer;
 static struct fi_context sends[WINDOW], receives[WINDOW];
-static unsigned char out[WINDOW][PAYLOAD], in[WINDOW][PAYLOAD];
+static unsigned char payload[LONGEST_PAYLOAD], in[WINDOW][LONGEST_PAYLOAD];
 static int free_sends[WINDOW], free_count;
+/* The receive buffer that a send of the server uses, which is posted again when the send has completed. */
+static int sent_from[WINDOW];
 static int is_server;
 static uint64_t answered;
 
@@ -34,21 +36,22 @@ static void need(int64_t result, const char *what)
 static void receive(int slot)
 {
 	ssize_t result;
-	while ((result = fi_recv(ep, in[slot], PAYLOAD, NULL, peer, &receives[slot])) == -FI_EAGAIN)
+	while ((result = fi_recv(ep, in[slot], LONGEST_PAYLOAD, NULL, peer, &receives[slot])) == -FI_EAGAIN)
 		;
 	need(result, "fi_recv");
 }
 
 static void progress(void);
 
-static void transmit(const unsigned char *bytes)
+/* Sends the payload, or what the server has received in a buffer. */
+static void transmit(const unsigned char *bytes, size_t length, int from)
 {
 	while (free_count == 0)
 		progress();
 	int slot = free_sends[--free_count];
-	memcpy(out[slot], bytes, PAYLOAD);
+	sent_from[slot] = from;
 	ssize_t result;
-	while ((result = fi_send(ep, out[slot], PAYLOAD, NULL, peer, &sends[slot])) == -FI_EAGAIN)
+	while ((result = fi_send(ep, bytes, length, NULL, peer, &sends[slot])) == -FI_EAGAIN)
 		/* Drives the provider; its completions are left for the next poll. */
 		fi_cq_read(cq, NULL, 0);
 	need(result, "fi_send");
@@ -56,7 +59,7 @@ static void transmit(const unsigned char *bytes)
 
 static void progress(void)
 {
-	struct fi_cq_entry entries[8];
+	struct fi_cq_msg_entry entries[8];
 	ssize_t found = fi_cq_read(cq, entries, 8);
 	if (found == -FI_EAGAIN)
 		return;
@@ -65,22 +68,24 @@ static void progress(void)
 	/* Sends first, because a reply needs a slot. */
 	for (ssize_t i = 0; i < found; i++) {
 		struct fi_context *context = entries[i].op_context;
-		if (context >= sends && context < sends + WINDOW)
-			free_sends[free_count++] = (int)(context - sends);
+		if (context < sends || context >= sends + WINDOW)
+			continue;
+		int slot = (int)(context - sends);
+		free_sends[free_count++] = slot;
+		if (sent_from[slot] >= 0)
+			receive(sent_from[slot]);
 	}
 	for (ssize_t i = 0; i < found; i++) {
 		struct fi_context *context = entries[i].op_context;
 		if (context < receives || context >= receives + WINDOW)
 			continue;
 		int slot = (int)(context - receives);
-		unsigned char copy[PAYLOAD];
-		memcpy(copy, in[slot], PAYLOAD);
-		receive(slot);
 		if (is_server) {
-			transmit(copy);
+			transmit(in[slot], entries[i].len, slot);
 		} else {
-			check(copy);
+			check(in[slot]);
 			answered++;
+			receive(slot);
 		}
 	}
 }
@@ -103,7 +108,7 @@ static void connect_over(int socket, const char *provider)
 	struct fid_domain *domain;
 	struct fid_av *av;
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
-	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_CONTEXT, .size = 4 * WINDOW };
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_MSG, .size = 4 * WINDOW };
 	char name[NAME] = { 0 }, theirs[NAME];
 	size_t length = NAME;
 
@@ -140,21 +145,17 @@ static void connect_over(int socket, const char *provider)
 static void call(void)
 {
 	uint64_t before = answered;
-	static unsigned char payload[PAYLOAD];
-	memset(payload, BYTE, PAYLOAD);
-	transmit(payload);
+	transmit(payload, size, -1);
 	while (answered == before)
 		progress();
 }
 
 static void load(int calls)
 {
-	static unsigned char payload[PAYLOAD];
 	uint64_t first = answered, sent = answered;
-	memset(payload, BYTE, PAYLOAD);
 	while (answered - first < (uint64_t)calls) {
 		while (sent - first < (uint64_t)calls && sent - answered < WINDOW) {
-			transmit(payload);
+			transmit(payload, PAYLOAD, -1);
 			sent++;
 		}
 		progress();
@@ -167,6 +168,7 @@ int main(int argc, char **argv)
 
 	if (argc != 5 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
 		fail("starting");
+	memset(payload, BYTE, sizeof payload);
 	pid_t server = fork();
 	if (server == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -10,7 +10,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use crate::{PAYLOAD, WINDOW, rounds, runtime, server};
+use crate::{BYTE, WINDOW, check, rounds, runtime, server};
 
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/peers.Echo.rs"));
@@ -50,19 +50,17 @@ pub fn serve(setting: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If a call fails.
-pub fn call(setting: &str, address: &str, budget: Duration) -> anyhow::Result<()> {
+pub fn call(setting: &str, address: &str, budget: Duration, size: usize) -> anyhow::Result<()> {
     let address: SocketAddr = address.parse().context("invalid server address")?;
     runtime(setting)?.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).context("the server's address")?;
         let channel = endpoint.connect().await.context("connecting")?;
         let client = generated::echo_client::EchoClient::new(channel);
         let once = async || -> anyhow::Result<()> {
-            let answer = client.clone().echo(Payload { bytes: PAYLOAD.to_vec() }).await?;
-            anyhow::ensure!(answer.get_ref().bytes == PAYLOAD, "an echo differs from what was sent");
-            Ok(())
+            let answer = client.clone().echo(Payload { bytes: vec![BYTE; size] }).await?;
+            check(&answer.get_ref().bytes, size)
         };
-        rounds::singly(budget / 2, once).await?;
-        rounds::load(budget / 2, async |calls| {
+        rounds::all(budget, size, once, async |calls| {
             let mut answers = stream::iter(0..calls).map(|_| once()).buffer_unordered(WINDOW);
             while let Some(answer) = answers.next().await {
                 answer?;

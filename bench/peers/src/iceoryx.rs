@@ -11,33 +11,47 @@ use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 
-use crate::{PAYLOAD, WINDOW, rounds, server};
+use crate::{BYTE, WINDOW, check, rounds, server};
 
-type Bytes = [u8; 32];
+/// Calls a function whose payloads have `size` bytes.
+macro_rules! with_size {
+    ($size:expr, $function:ident $arguments:tt) => {
+        match $size {
+            32 => $function::<32> $arguments,
+            224 => $function::<224> $arguments,
+            4096 => $function::<4096> $arguments,
+            65_536 => $function::<65_536> $arguments,
+            size => bail!("no service for {size} bytes"),
+        }
+    };
+}
 
 /// Serves until the caller has ended.
 ///
 /// # Errors
 /// If a service cannot be created, or fails.
-pub fn serve(setting: &str) -> anyhow::Result<()> {
+pub fn serve(setting: &str, size: usize) -> anyhow::Result<()> {
+    with_size!(size, serve_size(setting))
+}
+
+fn serve_size<const N: usize>(setting: &str) -> anyhow::Result<()> {
     set_log_level(LogLevel::Error);
     let name = format!("pronto-peers/{}", std::process::id());
     let node = NodeBuilder::new().create::<ipc::Service>().context("a node")?;
     match setting {
         "default" => {
-            let service = requests(&node, &name)?;
+            let service = requests::<N>(&node, &name)?;
             let port = service.server_builder().create().context("a server")?;
             server::say(&name)?;
             while !server::ENDS.load(Ordering::Relaxed) {
                 if let Some(request) = port.receive()? {
-                    let payload = *request;
-                    request.loan_uninit()?.write_payload(payload).send()?;
+                    request.loan_uninit()?.write_payload(*request).send()?;
                 }
             }
         }
         "best" => {
-            let asks = subscriber(&node, &format!("{name}/ask"))?;
-            let answers = publisher(&node, &format!("{name}/answer"))?;
+            let asks = subscriber::<N>(&node, &format!("{name}/ask"))?;
+            let answers = publisher::<N>(&node, &format!("{name}/answer"))?;
             server::say(&name)?;
             while !server::ENDS.load(Ordering::Relaxed) {
                 if let Some(ask) = asks.receive()? {
@@ -54,29 +68,37 @@ pub fn serve(setting: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If a call fails.
-pub fn call(setting: &str, name: &str, budget: Duration) -> anyhow::Result<()> {
+pub fn call(setting: &str, name: &str, budget: Duration, size: usize) -> anyhow::Result<()> {
+    with_size!(size, call_size(setting, name, budget))
+}
+
+fn call_size<const N: usize>(setting: &str, name: &str, budget: Duration) -> anyhow::Result<()> {
     set_log_level(LogLevel::Error);
     let node = NodeBuilder::new().create::<ipc::Service>().context("a node")?;
     if setting == "default" {
-        call_by_request(&node, name, budget)
+        call_by_request::<N>(&node, name, budget)
     } else {
-        call_by_topic(&node, name, budget)
+        call_by_topic::<N>(&node, name, budget)
     }
 }
 
-fn call_by_request(node: &Node<ipc::Service>, name: &str, budget: Duration) -> anyhow::Result<()> {
-    let client = requests(node, name)?.client_builder().create().context("a client")?;
-    let ask = || anyhow::Ok(client.loan_uninit()?.write_payload(PAYLOAD).send()?);
-    block_on(rounds::singly(budget / 2, async || {
+fn call_by_request<const N: usize>(
+    node: &Node<ipc::Service>,
+    name: &str,
+    budget: Duration,
+) -> anyhow::Result<()> {
+    let client = requests::<N>(node, name)?.client_builder().create().context("a client")?;
+    let ask = || anyhow::Ok(client.loan_uninit()?.write_payload([BYTE; N]).send()?);
+    let once = async || {
         let pending = ask()?;
         let answer = loop {
             if let Some(answer) = pending.receive()? {
                 break answer;
             }
         };
-        check(&answer)
-    }))?;
-    block_on(rounds::load(budget / 2, async |calls| {
+        check(&*answer, N)
+    };
+    block_on(rounds::all(budget, N, once, async |calls| {
         let mut open = VecDeque::with_capacity(WINDOW);
         let (mut asked, mut answered) = (0, 0);
         while answered < calls {
@@ -87,7 +109,7 @@ fn call_by_request(node: &Node<ipc::Service>, name: &str, budget: Duration) -> a
             // A single server replies in the order of the requests.
             let Some(oldest) = open.front() else { continue };
             if let Some(answer) = oldest.receive()? {
-                check(&answer)?;
+                check(&*answer, N)?;
                 drop(answer);
                 open.pop_front();
                 answered += 1;
@@ -97,19 +119,23 @@ fn call_by_request(node: &Node<ipc::Service>, name: &str, budget: Duration) -> a
     }))
 }
 
-fn call_by_topic(node: &Node<ipc::Service>, name: &str, budget: Duration) -> anyhow::Result<()> {
-    let asks = publisher(node, &format!("{name}/ask"))?;
-    let answers = subscriber(node, &format!("{name}/answer"))?;
-    let ask = || anyhow::Ok(asks.loan_uninit()?.write_payload(PAYLOAD).send().map(drop)?);
-    block_on(rounds::singly(budget / 2, async || {
+fn call_by_topic<const N: usize>(
+    node: &Node<ipc::Service>,
+    name: &str,
+    budget: Duration,
+) -> anyhow::Result<()> {
+    let asks = publisher::<N>(node, &format!("{name}/ask"))?;
+    let answers = subscriber::<N>(node, &format!("{name}/answer"))?;
+    let ask = || anyhow::Ok(asks.loan_uninit()?.write_payload([BYTE; N]).send().map(drop)?);
+    let once = async || {
         ask()?;
         loop {
             if let Some(answer) = answers.receive()? {
-                return check(&answer);
+                return check(&*answer, N);
             }
         }
-    }))?;
-    block_on(rounds::load(budget / 2, async |calls| {
+    };
+    block_on(rounds::all(budget, N, once, async |calls| {
         let (mut asked, mut answered) = (0, 0);
         while answered < calls {
             while asked < calls && asked - answered < WINDOW as u64 {
@@ -117,7 +143,7 @@ fn call_by_topic(node: &Node<ipc::Service>, name: &str, budget: Duration) -> any
                 asked += 1;
             }
             while let Some(answer) = answers.receive()? {
-                check(&answer)?;
+                check(&*answer, N)?;
                 answered += 1;
             }
         }
@@ -125,40 +151,41 @@ fn call_by_topic(node: &Node<ipc::Service>, name: &str, budget: Duration) -> any
     }))
 }
 
-fn check(answer: &Bytes) -> anyhow::Result<()> {
-    anyhow::ensure!(*answer == PAYLOAD, "an echo differs from what was sent");
-    Ok(())
-}
-
-fn requests(
+fn requests<const N: usize>(
     node: &Node<ipc::Service>,
     name: &str,
 ) -> anyhow::Result<
-    iceoryx2::service::port_factory::request_response::PortFactory<ipc::Service, Bytes, (), Bytes, ()>,
+    iceoryx2::service::port_factory::request_response::PortFactory<ipc::Service, [u8; N], (), [u8; N], ()>,
 > {
     node.service_builder(&name.try_into()?)
-        .request_response::<Bytes, Bytes>()
+        .request_response::<[u8; N], [u8; N]>()
         .max_active_requests_per_client(WINDOW)
         .max_loaned_requests(WINDOW)
         .open_or_create()
         .context("a request-response service")
 }
 
-fn publisher(node: &Node<ipc::Service>, name: &str) -> anyhow::Result<Publisher<ipc::Service, Bytes, ()>> {
-    topic(node, name)?.publisher_builder().create().context("a publisher")
-}
-
-fn subscriber(node: &Node<ipc::Service>, name: &str) -> anyhow::Result<Subscriber<ipc::Service, Bytes, ()>> {
-    topic(node, name)?.subscriber_builder().create().context("a subscriber")
-}
-
-fn topic(
+fn publisher<const N: usize>(
     node: &Node<ipc::Service>,
     name: &str,
-) -> anyhow::Result<iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, Bytes, ()>>
+) -> anyhow::Result<Publisher<ipc::Service, [u8; N], ()>> {
+    topic::<N>(node, name)?.publisher_builder().create().context("a publisher")
+}
+
+fn subscriber<const N: usize>(
+    node: &Node<ipc::Service>,
+    name: &str,
+) -> anyhow::Result<Subscriber<ipc::Service, [u8; N], ()>> {
+    topic::<N>(node, name)?.subscriber_builder().create().context("a subscriber")
+}
+
+fn topic<const N: usize>(
+    node: &Node<ipc::Service>,
+    name: &str,
+) -> anyhow::Result<iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8; N], ()>>
 {
     node.service_builder(&name.try_into()?)
-        .publish_subscribe::<Bytes>()
+        .publish_subscribe::<[u8; N]>()
         .max_publishers(1)
         .max_subscribers(1)
         .history_size(0)

@@ -8,6 +8,7 @@
 //! single NS COUNT          COUNT calls, timed one by one, took NS each
 //! batch CALLS NS           CALLS calls in a row took NS together
 //! load CALLS NS            CALLS calls, with up to WINDOW of them open, took NS together
+//! size BYTES               the calls of the lines that follow have payloads of this length; before, they have 32 bytes
 //! ```
 
 #![forbid(unsafe_code)]
@@ -26,34 +27,52 @@ use anyhow::{Context as _, bail};
 /// Number of open requests under load.
 const WINDOW: usize = 32;
 
-/// Payload of requests and replies.
-const PAYLOAD: [u8; 32] = [7; 32];
+/// Lengths of payloads. Calls of the first length are also made with several open.
+const SIZES: [usize; 4] = [32, 224, 4096, 65_536];
+
+/// Value of each byte.
+const BYTE: u8 = 7;
+
+/// Checks both ends of an echo: a comparison of all bytes of a page would take as long as a copy.
+fn check(echo: &[u8], size: usize) -> anyhow::Result<()> {
+    let ends = echo.first_chunk::<32>().zip(echo.last_chunk::<32>());
+    let same = ends.is_some_and(|(first, last)| [first, last] == [&[BYTE; 32]; 2]);
+    anyhow::ensure!(echo.len() == size && same, "an echo differs from what was sent");
+    Ok(())
+}
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["serve", peer, setting, cpu] => {
+        ["serve", peer, setting, cpu, size] => {
+            let size = size.parse().context("invalid length")?;
             server::pin(cpu.parse().context("invalid CPU number")?)?;
             server::end_with_parent();
             match peer {
                 "tarpc" => tarpc_echo::serve(setting),
                 "tonic" => grpc::serve(setting),
-                "iceoryx2" => iceoryx::serve(setting),
+                "iceoryx2" => iceoryx::serve(setting, size),
                 _ => bail!("unknown peer: {peer}"),
             }
         }
         [peer, setting, round, caller, cpu] => {
             let round = Duration::from_millis(round.parse().context("invalid number of milliseconds")?);
             server::pin(caller.parse().context("invalid CPU number")?)?;
-            let server = server::Server::spawn([peer, setting, cpu])?;
             println!("version {peer} {}", version_of(peer));
-            match peer {
-                "tarpc" => tarpc_echo::call(setting, &server.address, round),
-                "tonic" => grpc::call(setting, &server.address, round),
-                "iceoryx2" => iceoryx::call(setting, &server.address, round),
-                _ => bail!("unknown peer: {peer}"),
+            for size in SIZES {
+                let server = server::Server::spawn([peer, setting, cpu, &size.to_string()])?;
+                if size != SIZES[0] {
+                    println!("size {size}");
+                }
+                match peer {
+                    "tarpc" => tarpc_echo::call(setting, &server.address, round, size)?,
+                    "tonic" => grpc::call(setting, &server.address, round, size)?,
+                    "iceoryx2" => iceoryx::call(setting, &server.address, round, size)?,
+                    _ => bail!("unknown peer: {peer}"),
+                }
             }
+            Ok(())
         }
         _ => bail!("usage: pronto-peers PEER SETTING ROUND_MS CALLER_CPU SERVER_CPU"),
     }

@@ -1,4 +1,5 @@
-//! One round: half of its time single calls, half of it calls with several open; printed for the experiment.
+//! One round: single calls and calls with several open of the first length, then single calls of the other lengths; printed for the
+//! experiment.
 //!
 //! The instrument is that of Pronto's experiments (`bench/src/sample.rs`): a short warm-up, calls timed singly, then batches of
 //! about 100 us between two clock readings.
@@ -9,18 +10,34 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
+use crate::SIZES;
+
 const WARM_UP: u32 = 32;
 const BATCH_NS: u128 = 100_000;
 const MOST_IN_A_BATCH: u128 = 10_000;
+
+/// Makes single calls of `size` bytes for their part of a round of `budget`, and, with the first length, calls with several open.
+///
+/// # Errors
+/// Any error of `call` and `calls`.
+pub async fn all(
+    budget: Duration,
+    size: usize,
+    call: impl AsyncFnMut() -> anyhow::Result<()>,
+    calls: impl AsyncFnMut(u64) -> anyhow::Result<u64>,
+) -> anyhow::Result<()> {
+    if size != SIZES[0] {
+        return singly(budget / 4, call).await;
+    }
+    singly(budget / 2, call).await?;
+    load(budget / 2, calls).await
+}
 
 /// Makes single calls for `budget`.
 ///
 /// # Errors
 /// Any error of `call`.
-pub async fn singly(
-    budget: Duration,
-    mut call: impl AsyncFnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+async fn singly(budget: Duration, mut call: impl AsyncFnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
     for _ in 0..WARM_UP {
         call().await?;
     }
@@ -56,7 +73,7 @@ pub async fn singly(
 ///
 /// # Errors
 /// Any error of `calls`.
-pub async fn load(
+async fn load(
     budget: Duration,
     mut calls: impl AsyncFnMut(u64) -> anyhow::Result<u64>,
 ) -> anyhow::Result<()> {

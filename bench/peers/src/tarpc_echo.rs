@@ -10,11 +10,12 @@ use tarpc::tokio_serde::formats::Bincode;
 use tarpc::{ClientMessage, Response, client, context, serde_transport};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{PAYLOAD, WINDOW, rounds, runtime, server};
+use crate::{BYTE, SIZES, WINDOW, check, rounds, runtime, server};
 
 #[tarpc::service]
 trait Echo {
     async fn echo(bytes: [u8; 32]) -> [u8; 32];
+    async fn echo_long(bytes: Vec<u8>) -> Vec<u8>;
 }
 
 #[derive(Clone)]
@@ -22,6 +23,10 @@ struct EchoServer;
 
 impl Echo for EchoServer {
     async fn echo(self, _: context::Context, bytes: [u8; 32]) -> [u8; 32] {
+        bytes
+    }
+
+    async fn echo_long(self, _: context::Context, bytes: Vec<u8>) -> Vec<u8> {
         bytes
     }
 }
@@ -56,7 +61,7 @@ async fn run(setting: &str, requests: impl Stream<Item = impl Future<Output = ()
 ///
 /// # Errors
 /// If a call fails.
-pub fn call(setting: &str, address: &str, budget: Duration) -> anyhow::Result<()> {
+pub fn call(setting: &str, address: &str, budget: Duration, size: usize) -> anyhow::Result<()> {
     let address: SocketAddr = address.parse().context("the server's address")?;
     runtime(setting)?.block_on(async {
         let stream = TcpStream::connect(address).await.context("connecting")?;
@@ -65,12 +70,12 @@ pub fn call(setting: &str, address: &str, budget: Duration) -> anyhow::Result<()
             (stream, Bincode::default()).into();
         let echo = EchoClient::new(client::Config::default(), transport).spawn();
         let once = async || -> anyhow::Result<()> {
-            let answer = echo.echo(context::current(), PAYLOAD).await?;
-            anyhow::ensure!(answer == PAYLOAD, "an echo differs from what was sent");
-            Ok(())
+            if size == SIZES[0] {
+                return check(&echo.echo(context::current(), [BYTE; 32]).await?, size);
+            }
+            check(&echo.echo_long(context::current(), vec![BYTE; size]).await?, size)
         };
-        rounds::singly(budget / 2, once).await?;
-        rounds::load(budget / 2, async |calls| {
+        rounds::all(budget, size, once, async |calls| {
             let mut answers = stream::iter(0..calls).map(|_| once()).buffer_unordered(WINDOW);
             while let Some(answer) = answers.next().await {
                 answer?;

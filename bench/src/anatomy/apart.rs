@@ -77,7 +77,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Watched<Q>, M> {
                 }
             }
         });
-        let request = handed.request.context("a request is taken in")?;
+        let mut request = handed.request.context("a request is taken in")?;
         let pieces = notes.pieces([notes.polled, handed.when]).context("a request is looked for")?;
         parts.pieces([Part::InBegins, Part::InHanded, Part::InEnds], pieces);
         let response = request.handled(&link.callee).context("a response")?;

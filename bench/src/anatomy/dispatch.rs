@@ -76,7 +76,7 @@ impl Dispatch {
                 let mut slot = Self::slot();
                 let Inbound { token, payload, .. } = black_box(self.inbound(&mut slot));
                 let incoming = Incoming::new(token.call(), &self.session, &self.host, Nanos::NEVER);
-                self.route.run(&incoming, &payload, token);
+                self.route.run(&incoming, payload, token);
                 drop(black_box(slot));
             }
         });

@@ -207,7 +207,7 @@ impl<Q: QueuePair + 'static, M: Ask> Stages<Q, M> {
         anyhow::ensure!(kept.len() == LINKS, "each request is taken in once");
         let mut replies = Vec::with_capacity(LINKS);
         parts.time(Part::Handler, OPS, || {
-            for (Ends { callee, .. }, request) in self.links.iter().zip(&kept) {
+            for (Ends { callee, .. }, request) in self.links.iter().zip(&mut kept) {
                 replies.extend(request.handled(callee));
             }
         });
@@ -301,22 +301,23 @@ pub(super) enum Encoded {
 #[derive(Debug)]
 pub(super) struct Held<Q: QueuePair + 'static> {
     token: DetachedToken<Origin<Still<Q>>>,
-    payload: Arrived<Q::Lease>,
+    /// `None` after the handler has taken it.
+    payload: Option<Arrived<Q::Lease>>,
 }
 
 impl<Q: QueuePair + 'static> Held<Q> {
     /// Takes the token of a request into a detached one.
     pub(super) fn of(callee: &Callee<Q>, inbound: Inbound<'_, Arrived<Q::Lease>>) -> Self {
         let origin = Origin { session: Arc::clone(&callee.session), host: Arc::clone(&callee.host) };
-        Self { token: inbound.token.detach(origin), payload: inbound.payload }
+        Self { token: inbound.token.detach(origin), payload: Some(inbound.payload) }
     }
 
     /// Returns the response of the callee's only handler, which is not sent.
-    pub(super) fn handled(&self, callee: &Callee<Q>) -> Option<Response> {
+    pub(super) fn handled(&mut self, callee: &Callee<Q>) -> Option<Response> {
         let call = self.token.call();
         let incoming = Incoming::new(call, &callee.session, &callee.host, Nanos::NEVER);
         let mut slot = TokenSlot::unowed(call, self.token.class());
-        callee.routes.first()?.run(&incoming, &self.payload, slot.token());
+        callee.routes.first()?.run(&incoming, self.payload.take()?, slot.token());
         slot.into_response()
     }
 

@@ -22,6 +22,7 @@ mod peers;
 mod pioman_fig3;
 mod pioman_table2;
 mod rate;
+mod sensitivity;
 mod sessions;
 mod soak;
 mod straggler;
@@ -35,6 +36,7 @@ use crate::experiment::Experiment;
 pub(crate) const ALL: &[&Experiment] = &[
     &floor::EXPERIMENT,
     &latency::EXPERIMENT,
+    &sensitivity::EXPERIMENT,
     &anatomy::EXPERIMENT,
     &rate::EXPERIMENT,
     &bandwidth::EXPERIMENT,

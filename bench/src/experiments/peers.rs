@@ -1,13 +1,15 @@
-//! `peers`: a 32 B call and a pipelined load over Pronto, other projects' libraries and bare sockets, in turns.
+//! `peers`: calls of several lengths and a pipelined load over Pronto, other projects' libraries and bare sockets, in turns.
 
 use std::collections::BTreeSet;
+
+use serde_json::Value;
 
 use crate::claim::Claim;
 use crate::experiment::{Cpus, Experiment, Rounds as Length, Run};
 use crate::params::Axis;
 use crate::peers::line_up::{self, Built, Participant};
-use crate::peers::round::Rounds;
-use crate::peers::{PAYLOAD, WINDOW};
+use crate::peers::round::{Calls, Rounds};
+use crate::peers::{MORE_SIZES, PAYLOAD, WINDOW};
 use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
 
@@ -15,7 +17,7 @@ use crate::sample::approximate;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "peers",
     question: "How does a call compare with the same call over other libraries?",
-    takes: [260, 60],
+    takes: [430, 110],
     about: "the same calls over Pronto, tarpc, tonic, iceoryx2, UCX, Open MPI, libfabric and bare sockets, in turns",
     axes: &[
         Axis::new(
@@ -24,12 +26,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
             &["raw", "pronto", "tarpc", "tonic", "iceoryx2", "ucx", "openmpi", "libfabric"],
         ),
         Axis::new("provider", "Only over these", &["shm", "tcp"]),
-        Axis::new("setting", "Only so set", &["default", "best", "tagged", "block"]),
+        Axis::new("setting", "Only so set", &["default", "best", "into", "place", "tagged", "block"]),
     ],
     cpus: Cpus::Two,
-    // 27 participants take four minutes, or 45 s in a quick run.
+    // 30 participants take seven minutes, or 100 s in a quick run.
     rounds: [Length::new(10, 500), Length::new(3, 150)],
-    claims: &["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "V9"],
+    claims: &["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "V9", "V10", "V11", "V12"],
     run,
     ..Experiment::DEFAULT
 };
@@ -81,11 +83,14 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             "processes",
             "a fresh caller and a fresh server for each round, each pinned; bare sockets: two threads",
         )
-        .with("size", PAYLOAD)
         .with("window", WINDOW)
         .with("wake_up_ns", wake_up.0);
     report.claims = claims(&rows);
     report.rows = rows.iter().map(|row| row.fields(&rows)).collect();
+    for size in MORE_SIZES {
+        let measured = |row: &&Row| row.calls(size).is_some_and(|calls| calls.all.operations() > 0);
+        report.rows.extend(rows.iter().filter(measured).map(|row| row.fields_of(size, &rows)));
+    }
     Ok(report)
 }
 
@@ -119,15 +124,16 @@ impl Row {
     fn fields(&self, all: &[Self]) -> Fields {
         let pronto = all.iter().find(|row| row.is("pronto", self.one.provider, "best"));
         let to_pronto = |of: fn(&Self) -> f64| pronto.map(|pronto| decimals(of(self) / of(pronto), 2));
-        let call = self.rounds.calls.sample();
+        let call = self.rounds.calls.all.sample();
         let [cpu_ns, switches, wakes] = self.rounds.each();
         Fields::default()
             .with("peer", self.one.peer)
             .with("provider", self.one.provider)
             .with("setting", self.one.setting)
+            .with("size", PAYLOAD)
             .with("version", self.rounds.version.clone())
             .with("p50_ns", call.p50_ns)
-            .with("aa", decimals(self.rounds.a_to_a(), 2))
+            .with("aa", decimals(self.rounds.calls.a_to_a(), 2))
             .with("to_pronto", to_pronto(Self::p50))
             .with("p99_ns", call.p99_ns)
             .with("batch_ns", decimals(call.batch_ns, 1))
@@ -141,12 +147,49 @@ impl Row {
             .with("how", self.one.how)
     }
 
+    /// Returns the row of a length of which there are only single calls. It has the same columns.
+    fn fields_of(&self, size: usize, all: &[Self]) -> Fields {
+        let calls = self.calls(size).expect("one of the lengths");
+        let pronto = all.iter().find(|row| row.is("pronto", self.one.provider, "best"));
+        let to_pronto = pronto.map(|pronto| decimals(self.p50_of(size) / pronto.p50_of(size), 2));
+        let call = calls.all.sample();
+        Fields::default()
+            .with("peer", self.one.peer)
+            .with("provider", self.one.provider)
+            .with("setting", self.one.setting)
+            .with("size", size)
+            .with("version", self.rounds.version.clone())
+            .with("p50_ns", call.p50_ns)
+            .with("aa", decimals(calls.a_to_a(), 2))
+            .with("to_pronto", to_pronto)
+            .with("p99_ns", call.p99_ns)
+            .with("batch_ns", decimals(call.batch_ns, 1))
+            .with("rpc_per_s", Value::Null)
+            .with("rate_aa", Value::Null)
+            .with("rate_to_pronto", Value::Null)
+            .with("one_way_per_s", Value::Null)
+            .with("cpu_ns", Value::Null)
+            .with("switches", Value::Null)
+            .with("wakes", Value::Null)
+            .with("how", self.one.how)
+    }
+
+    /// Returns the calls of one of [`MORE_SIZES`].
+    fn calls(&self, size: usize) -> Option<&Calls> {
+        let index = MORE_SIZES.iter().position(|known| *known == size)?;
+        Some(&self.rounds.more[index])
+    }
+
+    fn p50_of(&self, size: usize) -> f64 {
+        self.calls(size).map_or(f64::NAN, |calls| approximate(calls.all.sample().p50_ns))
+    }
+
     fn is(&self, peer: &str, provider: &str, setting: &str) -> bool {
         (self.one.peer, self.one.provider, self.one.setting) == (peer, provider, setting)
     }
 
     fn p50(&self) -> f64 {
-        approximate(self.rounds.calls.sample().p50_ns)
+        approximate(self.rounds.calls.all.sample().p50_ns)
     }
 
     fn rate(&self) -> f64 {
@@ -160,7 +203,7 @@ impl Row {
 
 /// Evaluates the bars that compare with peers. Each peer counts with its better setting in each row.
 fn claims(rows: &[Row]) -> Vec<Claim> {
-    over_shm(rows).into_iter().chain(over_tcp(rows)).flatten().collect()
+    over_shm(rows).into_iter().chain(over_tcp(rows)).chain(pages(rows)).flatten().collect()
 }
 
 fn over_shm(rows: &[Row]) -> [Option<Claim>; 3] {
@@ -187,6 +230,24 @@ fn over_tcp(rows: &[Row]) -> [Option<Claim>; 6] {
         at_least("V7", "", 8.0, adaptive.map(Row::rate), tarpc()),
         at_least("V8", "", 2.5, blocking.map(Row::rate), tarpc()),
         at_least("V9", "", 10.0, spinning.map(Row::rate), all.most("tonic", "tcp", Row::rate)),
+    ]
+}
+
+/// Evaluates the bars of pages over shared memory, both sides polling: received into memory of the program on both sides, like tagged
+/// messages, and in place, like active messages.
+fn pages(rows: &[Row]) -> [Option<Claim>; 3] {
+    let all = Rows(rows);
+    let p50 = |peer: &str, setting: &str, size| {
+        let p50 = all.one(peer, "shm", setting)?.p50_of(size);
+        (p50.is_finite() && p50 > 0.0).then_some(p50)
+    };
+    let claim = |id, detail: &str, bar, [ours, theirs]: [&str; 2], size| {
+        at_most(id, detail, bar, p50("pronto", ours, size), p50("ucx", theirs, size))
+    };
+    [
+        claim("V10", "received into memory of the caller", 0.8, ["into", "tagged"], 4096),
+        claim("V11", "in place", 1.0, ["place", "place"], 4096),
+        claim("V12", "received into memory of the caller", 0.9, ["into", "tagged"], 65_536),
     ]
 }
 
@@ -241,8 +302,10 @@ mod tests {
         let is = |one: &&Participant| [one.peer, one.provider, one.setting] == name;
         let one = line_up::ALL.iter().find(is).unwrap();
         let mut rounds = Rounds::default();
-        let text =
-            format!("single {p50_ns} 1\nload {rpc_per_s} 1000000000\nstream {one_way_per_s} 1000000000\n");
+        let text = format!(
+            "single {p50_ns} 1\nload {rpc_per_s} 1000000000\nstream {one_way_per_s} 1000000000\n\
+             size 4096\nsingle {p50_ns} 1\nsize 65536\nsingle {p50_ns} 1\n"
+        );
         rounds.take(&text).unwrap();
         Row { one, rounds, failed: None }
     }
@@ -265,6 +328,8 @@ mod tests {
             let row = |name, p50, rate, one_way| row(name, p50 * slower, rate / slower, one_way / slower);
             [
                 row(["pronto", "shm", "best"], 150, 8_000_000, 9_000_000),
+                row(["pronto", "shm", "into"], 150, 8_000_000, 9_000_000),
+                row(["pronto", "shm", "place"], 150, 8_000_000, 9_000_000),
                 row(["pronto", "tcp", "default"], 10_000, 900_000, 900_000),
                 row(["pronto", "tcp", "best"], 8_000, 1_000_000, 1_000_000),
                 row(["pronto", "tcp", "block"], 20_000, 300_000, 300_000),
@@ -273,6 +338,8 @@ mod tests {
         let theirs = || {
             [
                 row(["ucx", "shm", "best"], 300, 2_000_000, 9_000_000),
+                row(["ucx", "shm", "tagged"], 300, 2_000_000, 9_000_000),
+                row(["ucx", "shm", "place"], 300, 2_000_000, 9_000_000),
                 row(["iceoryx2", "shm", "default"], 300, 1_000_000, 1_000_000),
                 row(["raw", "tcp", "block"], 20_000, 50_000, 50_000),
                 row(["raw", "tcp", "best"], 8_000, 100_000, 100_000),

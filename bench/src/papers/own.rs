@@ -32,6 +32,9 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("V7", "TCP, window 32, adaptive: calls per second as a multiple of tarpc"),
     own("V8", "TCP, window 32, both blocking: calls per second as a multiple of tarpc"),
     own("V9", "TCP, window 32, both spinning: calls per second as a multiple of tonic"),
+    own("V10", "Shared memory, 4 KiB into the caller's memory: p50 as a multiple of UCX's tagged messages"),
+    own("V11", "Shared memory, 4 KiB in place: p50 as a multiple of UCX's active messages in place"),
+    own("V12", "Shared memory, 64 KiB into the caller's memory: p50 as a multiple of UCX's tagged messages"),
     own(
         "W1",
         "Under LINUX, an adaptive wait that knows the load takes at most as long as the best other wait",

@@ -11,7 +11,7 @@ use super::build::{Program, on_path};
 use super::ours;
 use super::raw::Raw;
 use super::round::Rounds;
-use crate::echo::{Provider, Wait};
+use crate::echo::{Form, Provider, Wait};
 use crate::placement::CpuPair;
 use crate::traffic::cost::Cost;
 
@@ -22,7 +22,7 @@ pub(crate) struct Participant {
     pub(crate) peer: &'static str,
     /// `shm` or `tcp`.
     pub(crate) provider: &'static str,
-    /// `default`, `best`, another one that its documentation names (`tagged`), or `block` where the wait is the question.
+    /// `default`, `best`, another one that its documentation names (`tagged`, `place`, `into`), or `block` where the wait is the question.
     pub(crate) setting: &'static str,
     /// Content of the setting.
     pub(crate) how: &'static str,
@@ -31,7 +31,8 @@ pub(crate) struct Participant {
 
 #[derive(Clone, Copy, Debug)]
 enum Means {
-    Ours(Provider, WaitPolicy),
+    /// Pronto, with calls of this form if their payload is a page or longer.
+    Ours(Provider, WaitPolicy, Form),
     Raw(Raw),
     Crate,
     /// UCX with messages of this kind, and these environment variables.
@@ -49,15 +50,27 @@ const fn participant([peer, provider, setting, how]: [&'static str; 4], means: M
 /// Kinds of UCX messages, as arguments of its program.
 const ACTIVE: &str = "am";
 const TAGGED: &str = "tag";
+const IN_PLACE: &str = "place";
 
 /// All participants. `best` is the setting that the project's documentation or benchmark recommends for small messages on one host.
 pub(crate) const ALL: &[Participant] = &[
     participant(["raw", "shm", "best", "a cache line there and back"], Means::Raw(Raw::CacheLine)),
     participant(
         ["pronto", "shm", "default", "adaptive waits"],
-        Means::Ours(Provider::Shm, WaitPolicy::Adaptive),
+        Means::Ours(Provider::Shm, WaitPolicy::Adaptive, Form::Owned),
     ),
-    participant(["pronto", "shm", "best", "both sides spin"], Means::Ours(Provider::Shm, WaitPolicy::Spin)),
+    participant(
+        ["pronto", "shm", "best", "both sides spin"],
+        Means::Ours(Provider::Shm, WaitPolicy::Spin, Form::Owned),
+    ),
+    participant(
+        ["pronto", "shm", "into", "both sides spin; pages are received into memory of the caller"],
+        Means::Ours(Provider::Shm, WaitPolicy::Spin, Form::Into),
+    ),
+    participant(
+        ["pronto", "shm", "place", "both sides spin; pages are read in place and returned from there"],
+        Means::Ours(Provider::Shm, WaitPolicy::Spin, Form::InPlace),
+    ),
     participant(["iceoryx2", "shm", "default", "request-response, both sides poll"], Means::Crate),
     participant(["iceoryx2", "shm", "best", "publish-subscribe both ways, both sides poll"], Means::Crate),
     participant(["ucx", "shm", "default", "active messages"], Means::Ucx(ACTIVE, &[])),
@@ -68,6 +81,10 @@ pub(crate) const ALL: &[Participant] = &[
     participant(
         ["ucx", "shm", "tagged", "tagged messages into receives posted ahead, UCX_TLS=self,posix"],
         Means::Ucx(TAGGED, &[("UCX_TLS", "self,posix")]),
+    ),
+    participant(
+        ["ucx", "shm", "place", "active messages, read in place and returned from there, UCX_TLS=self,posix"],
+        Means::Ucx(IN_PLACE, &[("UCX_TLS", "self,posix")]),
     ),
     participant(["openmpi", "shm", "default", "mpirun -np 2"], Means::Mpi(&[])),
     participant(
@@ -89,12 +106,15 @@ pub(crate) const ALL: &[Participant] = &[
     participant(["raw", "tcp", "block", "both sides block in read"], Means::Raw(Raw::Blocking)),
     participant(
         ["pronto", "tcp", "default", "adaptive waits"],
-        Means::Ours(Provider::Tcp, WaitPolicy::Adaptive),
+        Means::Ours(Provider::Tcp, WaitPolicy::Adaptive, Form::Owned),
     ),
-    participant(["pronto", "tcp", "best", "both sides spin"], Means::Ours(Provider::Tcp, WaitPolicy::Spin)),
+    participant(
+        ["pronto", "tcp", "best", "both sides spin"],
+        Means::Ours(Provider::Tcp, WaitPolicy::Spin, Form::Owned),
+    ),
     participant(
         ["pronto", "tcp", "block", "both sides block"],
-        Means::Ours(Provider::Tcp, WaitPolicy::Block),
+        Means::Ours(Provider::Tcp, WaitPolicy::Block, Form::Owned),
     ),
     participant(
         ["tarpc", "tcp", "default", "bincode, tokio's runtime of many threads, a task a request"],
@@ -181,7 +201,9 @@ impl Participant {
         rounds: &mut Rounds,
     ) -> anyhow::Result<()> {
         match self.means {
-            Means::Ours(provider, wait) => return ours::round(provider, Wait(wait), cpus, budget, rounds),
+            Means::Ours(provider, wait, form) => {
+                return ours::round((provider, Wait(wait)), form, cpus, budget, rounds);
+            }
             Means::Raw(raw) => return raw.round(cpus, budget, rounds),
             _ => {}
         }

@@ -12,5 +12,8 @@ pub(crate) mod round;
 /// Number of open requests under load, also in the programs of `bench/peers`.
 pub(crate) const WINDOW: usize = 32;
 
-/// Length of the payload of a request and of its reply in bytes, also in those programs.
+/// Length of the payload of a request and of its reply under load in bytes, also in those programs.
 pub(crate) const PAYLOAD: usize = 32;
+
+/// Lengths of further single calls, in this order also in those programs.
+pub(crate) const MORE_SIZES: [usize; 3] = [224, 4096, 65_536];

@@ -5,18 +5,18 @@ use core::time::Duration;
 use anyhow::Context as _;
 
 use super::round::Rounds;
-use super::{PAYLOAD, WINDOW};
+use super::{MORE_SIZES, PAYLOAD, WINDOW};
 use crate::clock;
-use crate::echo::{self, Provider, Server, Wait};
+use crate::echo::{self, Form, Provider, Server, Wait};
 use crate::placement::{CpuPair, alone};
 use crate::sample::Recorder;
 use crate::traffic::drive::{self, Open};
 use crate::traffic::receiver::Receiver;
 
-/// Runs one round over a transport, with one waiting policy on both sides.
+/// Runs one round over a transport, with one waiting policy on both sides. The form is that of the calls with pages.
 pub(crate) fn round(
-    provider: Provider,
-    wait: Wait,
+    (provider, wait): (Provider, Wait),
+    form: Form,
     cpus: CpuPair,
     budget: Duration,
     rounds: &mut Rounds,
@@ -29,7 +29,15 @@ pub(crate) fn round(
     alone(cpus.caller, || {
         let server = Server::spawn(provider, wait, cpus.server)?;
         let (_client, peer) = server.meet(wait)?;
-        call.measure(&peer, part, &mut round)
+        call.measure(&peer, part, &mut round)?;
+        for bytes in MORE_SIZES {
+            let size =
+                echo::SIZES.iter().find(|size| size.bytes == bytes).context("a size of the echo service")?;
+            let mut round = Recorder::new();
+            size.measure_in(form, &peer, part / 2, &mut round)?;
+            rounds.calls_of(Some(bytes))?.end(&round)?;
+        }
+        anyhow::Ok(())
     })?;
     let ((calls, load_time), (notes, stream_time)) = alone(cpus.caller, || {
         let receiver = Receiver::spawn(provider, wait, cpus.server)?;
@@ -51,6 +59,5 @@ pub(crate) fn round(
     })?;
     rounds.load_of(calls, load_time);
     rounds.stream_of(notes, stream_time);
-    rounds.calls.add(&round);
-    rounds.end(&round)
+    rounds.calls.end(&round)
 }

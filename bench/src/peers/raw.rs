@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use anyhow::Context as _;
 
 use super::round::Rounds;
-use super::{PAYLOAD, WINDOW};
+use super::{MORE_SIZES, PAYLOAD, WINDOW};
 use crate::clock;
 use crate::floor;
 use crate::placement::{CpuPair, face_to_face};
@@ -38,8 +38,18 @@ impl Raw {
             Self::Spinning => load(cpus, half, floor::tcp_spinning_pair()?, rounds)?,
             Self::Blocking => load(cpus, half, floor::tcp_pair()?, rounds)?,
         }
-        rounds.calls.add(&round);
-        rounds.end(&round)
+        rounds.calls.end(&round)?;
+        for size in MORE_SIZES {
+            let mut round = Recorder::new();
+            match self {
+                // A cache line has one length.
+                Self::CacheLine => break,
+                Self::Spinning => floor::tcp_spinning(cpus, size, half / 2, &mut round)?,
+                Self::Blocking => floor::tcp_blocking(cpus, size, half / 2, &mut round)?,
+            }
+            rounds.calls_of(Some(size))?.end(&round)?;
+        }
+        Ok(())
     }
 }
 

@@ -195,6 +195,8 @@ fn a_caller_that_fell_asleep_meanwhile_is_woken_by_its_answer() {
 }
 
 /// The serving thread's sleep has ended by its limit: a reply is there, but its event did not come.
+///
+/// Shows: operations.lost-wake-ups
 #[test]
 fn an_event_is_lost_unless_another_thread_may_have_taken_it() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];

@@ -78,6 +78,7 @@ fn polls_for<Q: QueuePair + 'static>(ends: &Ends<Q>, expected: Option<Nanos>) ->
 /// Maximum polling time of a caller that sleeps immediately, from its clock readings.
 const IMMEDIATELY: Nanos = Nanos::from_micros(5);
 
+/// Shows: calls.expecting, operations.hint
 #[test]
 fn a_caller_sleeps_immediately_if_it_expects_a_late_reply_or_past_replies_were_late() {
     let routes = vec![Route::inline(|_, _: Ask| Answer {})];

@@ -125,6 +125,7 @@ impl Pair {
     }
 }
 
+/// Shows: calls.together-wait
 #[test]
 fn a_window_rings_for_half_of_it_at_a_time() {
     const WINDOW: usize = 8;
@@ -245,6 +246,7 @@ fn one_behind(policy: WaitPolicy) -> (Pair, CallId) {
     (pair, open[3])
 }
 
+/// Shows: calls.together
 #[test]
 fn held_messages_leave_when_the_hold_ends() {
     let (pair, _) = one_behind(WaitPolicy::Spin);

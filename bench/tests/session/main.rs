@@ -56,6 +56,7 @@ macro_rules! the_rest_is_inner {
 mod asleep;
 mod expected;
 mod held;
+mod notified;
 mod polled;
 mod served;
 mod streamed;

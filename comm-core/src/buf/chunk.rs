@@ -28,8 +28,6 @@ const LENT: u64 = 1 << 62;
 const USED: u64 = 1 << 61;
 /// Bit of a chunk in which no buffer was allocated since its memory was reclaimed.
 const CLEAN: u64 = 1 << 60;
-/// Smallest number of lines of a long buffer: more than a core reads before another core may get the first lines back.
-const LONG: u32 = (32 << 10) / ALIGNMENT;
 /// Size of the largest chunk, bytes: the largest power of two whose number of lines fits in a field of the word.
 pub(super) const MAX_BYTES: u32 = 1 << (FIELD_BITS - 1 + ALIGNMENT.ilog2());
 
@@ -39,6 +37,8 @@ pub(super) struct ChunkWord {
     word: CachePadded<AtomicU64>,
     /// Number of usable lines.
     lines: u32,
+    /// Smallest number of lines of a long buffer.
+    long: u32,
 }
 
 /// Returns the number of filled lines in a word (invariant 3).
@@ -58,8 +58,8 @@ fn live(word: u64) -> u32 {
 
 impl ChunkWord {
     /// Returns a chunk that is not ready.
-    pub(super) fn closed(lines: u32) -> Self {
-        Self { word: CachePadded::new(AtomicU64::new(0)), lines }
+    pub(super) fn closed(lines: u32, long: u32) -> Self {
+        Self { word: CachePadded::new(AtomicU64::new(0)), lines, long }
     }
 
     /// Allocates `lines` contiguous lines, if the chunk is open and has room. Returns the first line, and whether the chunk has other live
@@ -69,7 +69,7 @@ impl ChunkWord {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let at = match filled(word) {
-                0 if lines >= LONG && self.lines - reached(word) >= lines => reached(word),
+                0 if lines >= self.long && self.lines - reached(word) >= lines => reached(word),
                 at => at,
             };
             if word & OPEN == 0 || self.lines - at < lines {
@@ -114,7 +114,7 @@ impl ChunkWord {
     #[inline]
     pub(super) const fn is_filling(&self, at: u32, lines: u32, others_live: bool) -> bool {
         let middle = self.lines / 2;
-        let fills = if lines < LONG { at < middle } else { others_live || lines >= middle };
+        let fills = if lines < self.long { at < middle } else { others_live || lines >= middle };
         fills && at + lines >= middle
     }
 

@@ -29,6 +29,7 @@ impl Touched {
         let config = RingConfig {
             chunk_bytes: 128,
             first_chunk_bytes: 128,
+            long_bytes: 32 << 10,
             arena_bytes: 0,
             overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
             straggler_after: Nanos::NEVER,
@@ -190,6 +191,7 @@ impl Arenas {
         let config = RingConfig {
             chunk_bytes: 64,
             first_chunk_bytes: 64,
+            long_bytes: 32 << 10,
             arena_bytes: 256,
             overflow: [SlotClass { bytes: 64, count: 0 }; OVERFLOW_CLASSES],
             straggler_after: Nanos::NEVER,

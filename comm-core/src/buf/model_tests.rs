@@ -76,6 +76,7 @@ impl Model {
             chunk_bytes: 2048,
             first_chunk_bytes: 1024,
             arena_bytes: ARENA,
+            long_bytes: 512,
             overflow: [128, 256, 512].map(|bytes| SlotClass { bytes, count: 2 }),
             straggler_after: Nanos::from_millis(100),
             placement,

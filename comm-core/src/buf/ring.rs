@@ -136,7 +136,7 @@ impl SendRing {
         let (layout, classes) = config.layout(memory.len());
         let chunks: Box<[_]> = (0..layout.chunks)
             .map(|index| if index == 0 { layout.first_chunk_bytes } else { layout.chunk_bytes })
-            .map(|bytes| ChunkWord::closed(bytes / ALIGNMENT))
+            .map(|bytes| ChunkWord::closed(bytes / ALIGNMENT, lines(config.long_bytes)))
             .collect();
         if let Some(first) = chunks.first() {
             let _ = first.lend_closed() && first.open();
@@ -365,7 +365,8 @@ impl SendRing {
     #[inline]
     pub(super) fn take_in_arena(&self, arena: usize, len: usize, owner: u32) -> Option<Extent> {
         let arena_bytes = self.layout.arena_bytes;
-        let len = u32::try_from(len).ok().filter(|len| *len <= arena_bytes / LARGEST_PART)?;
+        let longest = (arena_bytes / LARGEST_PART).min(self.config.long_bytes);
+        let len = u32::try_from(len).ok().filter(|len| *len <= longest)?;
         let line = self.arenas.get(arena)?.take(lines(len), arena_bytes / ALIGNMENT)?;
         let offset = self.arena_at(arena) + line * ALIGNMENT;
         self.record((offset / ALIGNMENT) as usize, owner);

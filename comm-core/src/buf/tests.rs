@@ -25,6 +25,7 @@ fn config(overflow: [SlotClass; OVERFLOW_CLASSES]) -> RingConfig {
         chunk_bytes: 1024,
         first_chunk_bytes: 1024,
         arena_bytes: 0,
+        long_bytes: 32 << 10,
         overflow,
         straggler_after: Nanos::from_millis(50),
         placement: Placement::HotFirst,
@@ -148,6 +149,7 @@ fn circular_placement_stops_at_a_straggler() {
     drop(held);
 }
 
+/// Shows: operations.ring-overflowed
 #[test]
 fn overflow_slots_come_last_and_are_counted() {
     let ring = open_ring(config(THREE));
@@ -487,6 +489,18 @@ fn consecutive_long_buffers_use_the_whole_chunk_and_no_other() {
     assert_eq!(offset(&frame(&ring, 100)), 0, "a short buffer starts over");
     assert_eq!(ring.commit_next().map(|chunk| chunk.range()), None);
     assert!(!ring.is_filling());
+}
+
+#[test]
+fn the_length_of_long_buffers_is_a_choice() {
+    let config = RingConfig { long_bytes: 128, arena_bytes: 1024, ..config(NONE) };
+    let ring = ring_of((CHUNKS + 4 * ARENAS) * CHUNK, config);
+    let present = PresentRing::new();
+    present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
+    let walk: Vec<_> = (0..4).map(|_| offset(&frame(&ring, 256))).collect();
+    assert_eq!(walk, [0, 256, 512, 768]);
+    assert!(present.loan_of_arena(100, 7).is_some(), "a short buffer comes from an arena");
+    assert!(present.loan_of_arena(200, 7).is_none(), "a long buffer comes from a chunk");
 }
 
 #[test]

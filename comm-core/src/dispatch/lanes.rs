@@ -62,6 +62,7 @@ impl<K: Ord, T> Default for Lanes<K, T> {
 mod tests {
     use super::*;
 
+    /// Shows: calls.lane-order, protocol.order-ordered, protocol.order-key, messages.ordered
     #[test]
     fn one_at_a_time_and_in_order() {
         let mut lanes = Lanes::new();

@@ -77,6 +77,7 @@ mod tests {
         core::iter::from_fn(|| ready.pop()).collect()
     }
 
+    /// Shows: calls.control-first
     #[test]
     fn control_passes_bulk_and_each_class_keeps_its_order() {
         let mut ready = Ready::new();
@@ -90,6 +91,7 @@ mod tests {
         assert!(ready.is_empty());
     }
 
+    /// Shows: calls.one-in-17
     #[test]
     fn bulk_leaves_once_in_seventeen_while_control_never_runs_out() {
         let mut ready = Ready::new();

@@ -13,6 +13,9 @@ pub struct Capabilities {
     pub send_depth: u32,
     /// True if polling and posting make no system call.
     pub polls_without_syscalls: bool,
+    /// True if a posted message is visible to the peer before its doorbell, which then only wakes a sleeper. Otherwise a doorbell costs much
+    /// more than a post.
+    pub visible_when_posted: bool,
     /// True if payloads from a [`super::Region`] are not copied into send memory.
     pub by_reference: bool,
     /// Longest payload that the provider copies while posting ([`super::Gather::Short`]), bytes: at least 40.

@@ -80,6 +80,13 @@ impl Region {
         Ok(())
     }
 
+    /// Returns `len` bytes from `offset` for reading in place.
+    pub fn lend(&self, offset: usize, len: usize) -> Result<SharedBytes<'_>, OutOfBounds> {
+        let at = self.at(offset, len)?;
+        // SAFETY: `at` checked the bounds, and RegionMemory promises the memory, while `self` is borrowed, and how it is accessed.
+        Ok(unsafe { SharedBytes::new(at, len) })
+    }
+
     /// Copies `bytes` to `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
         let at = self.at(offset, bytes.len())?;

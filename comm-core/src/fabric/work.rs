@@ -347,7 +347,7 @@ impl<L> fmt::Debug for Arrived<L> {
 }
 
 /// A received payload. Bytes that a peer can still write to can only be copied.
-pub trait Payload: Send + 'static {
+pub trait Payload: Send + Sync + 'static {
     /// Returns the length, bytes.
     fn len(&self) -> usize;
 

@@ -53,6 +53,11 @@ impl Backlog {
         self.classes[class.index()].pop_front()
     }
 
+    /// Returns the entries of a class, oldest first.
+    pub(super) fn entries_mut(&mut self, class: Class) -> impl Iterator<Item = &mut Entry> {
+        self.classes[class.index()].iter_mut()
+    }
+
     /// Returns whether an entry names the call that `entry` names.
     fn names_call_of(&self, entry: &Entry) -> bool {
         let Entry::Call(call) = entry else { return false };

@@ -9,6 +9,7 @@ use super::doorbells::PendingDoorbell;
 use super::greeting::Agreement;
 use super::limits::CONTROL_WINDOW;
 use super::link::LinkInfo;
+use super::stream::Stream;
 use crate::buf::SendRing;
 use crate::fabric::{FabricError, PeerFault, QueuePair};
 use crate::time::Nanos;
@@ -102,6 +103,8 @@ pub(super) struct Connection<Q> {
     pub(super) response_acks_due: (u16, usize),
     /// The pending doorbell.
     pub(super) pending: PendingDoorbell,
+    /// Notifications that were sent last.
+    pub(super) stream: Stream,
     /// While messages are held: the position of the first held request among all requests of this side.
     pub(super) held_from: u64,
     /// True if a post or doorbell failed, so that the queue pair is unusable.
@@ -157,6 +160,7 @@ impl<Q> Connection<Q> {
             control_acks_due: 0,
             response_acks_due: (0, 0),
             pending: PendingDoorbell::NOTHING,
+            stream: Stream::default(),
             held_from: 0,
             failed: false,
         }
@@ -352,6 +356,7 @@ mod tests {
         connection.acknowledge().ok()
     }
 
+    /// Shows: protocol.credit-control
     #[test]
     fn an_acknowledgement_is_processed_once() {
         let mut connection = connection();
@@ -380,6 +385,7 @@ mod tests {
         assert_eq!(count_received(&mut connection, 1, WINDOW.requests), Some(WINDOW.requests));
     }
 
+    /// Shows: protocol.returned, protocol.credit-requests, protocol.credit-message
     #[test]
     fn a_request_returns_one_credit() {
         let mut connection = connection();
@@ -400,6 +406,7 @@ mod tests {
         assert!(!connection.owes_credit(1), "the message returned them");
     }
 
+    /// Shows: protocol.received, protocol.credits-carried, protocol.credit-message
     #[test]
     fn each_message_acknowledges_all_received_ones() {
         let mut connection = connection();
@@ -416,6 +423,7 @@ mod tests {
         );
     }
 
+    /// Shows: protocol.received
     #[test]
     fn sequence_numbers_wrap() {
         let mut connection = connection();

@@ -142,7 +142,8 @@ impl Credits {
         assert!(max_reserve(window) <= window.into(), "the number of credits that are set aside has a limit");
         self.max_reserve.store(max_reserve(window), Ordering::Relaxed);
         let limit = if window == 0 { CLOSED } else { u32::from(window) };
-        self.word.store(pack(link, 0, limit), Ordering::Relaxed);
+        // A store would do. Loom orders a swap among the changes by other threads, but not a store.
+        self.word.swap(pack(link, 0, limit), Ordering::Relaxed);
     }
 
     fn update(&self, change: impl Fn(u16, u32, u32) -> (u16, u32, u32)) {
@@ -203,11 +204,15 @@ impl Returned {
 
     /// Resets the count to 0 for a new link.
     pub(super) fn reset(&self, link: u16) {
-        self.word.store(u64::from(link) << 32, Ordering::Relaxed);
+        // A swap for loom, as in `Credits::reset`.
+        self.word.swap(u64::from(link) << 32, Ordering::Relaxed);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::calls::MAX_RESERVE;
     use super::*;
@@ -306,6 +311,7 @@ mod tests {
         assert_eq!(returned.count(), 0);
     }
 
+    /// Shows: protocol.returned
     #[test]
     fn counts_wrap() {
         let credits = Credits::default();

@@ -1,6 +1,7 @@
 //! Rules for doorbells: messages that share one, and messages that wake a sleeping node.
 
-use pronto_wire::Kind;
+use pronto_sync::atomic::{AtomicU32, Ordering};
+use pronto_wire::{Class, Kind};
 
 /// A choice whether messages to one peer share doorbells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,5 +58,56 @@ impl PendingDoorbell {
     #[inline(always)]
     pub(super) const fn wakes(self) -> bool {
         self.0 & Self::WAKES != 0
+    }
+}
+
+/// The holds on doorbells of one session.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// Number of threads that hold doorbells; from [`STREAMS`] on a bit for each class of which a stream is held.
+    word: AtomicU32,
+}
+
+/// The bit of the first class in the word of [`Holds`].
+const STREAMS: u32 = 30;
+const THREADS: u32 = (1 << STREAMS) - 1;
+
+impl Holds {
+    /// Adds the hold of a thread.
+    pub(super) fn add(&self) {
+        self.word.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the hold of a thread.
+    pub(super) fn remove(&self) {
+        self.word.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether any message may be held.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns whether any thread holds doorbells.
+    #[inline]
+    pub(super) fn by_threads(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & THREADS != 0
+    }
+
+    /// Returns whether notifications of a stream are held.
+    #[inline]
+    pub(super) fn streams(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !THREADS != 0
+    }
+
+    /// Engine only: records whether notifications of a stream of this class are held.
+    pub(super) fn set_stream(&self, class: Class, is_held: bool) {
+        let bit = 1 << STREAMS << class.index();
+        if is_held {
+            self.word.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.word.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 }

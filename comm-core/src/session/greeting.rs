@@ -159,6 +159,7 @@ mod tests {
         agree(me, &Limits::default(), theirs, SessionId(1), None).map(|agreement| agreement.resumed)
     }
 
+    /// Shows: protocol.versions, protocol.layout, messages.compared
     #[test]
     fn unsuitable_greetings_are_refused_with_a_reason() {
         let (one, two) = (node(1, 5), node(2, 5));
@@ -170,6 +171,7 @@ mod tests {
         assert_eq!(outcome(&node(1, 6), good()), Err(GreetingRefusal::Layout));
     }
 
+    /// Shows: protocol.session, protocol.resumed
     #[test]
     fn a_held_session_is_resumed() {
         let (one, two) = (node(1, 5), node(2, 5));

@@ -81,17 +81,35 @@ pub enum DownCause {
 }
 
 impl DownCause {
+    /// The names of the causes, in the order of their numbers.
+    const NAMES: [&str; 7] = ["Goodbye", "Died", "Silent", "Corrupt", "Replaced", "Local", "Panicked"];
+
+    /// Returns the number of the cause in an entry of the flight recorder.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Goodbye => 0,
+            Self::Died => 1,
+            Self::Silent => 2,
+            Self::Corrupt(_) => 3,
+            Self::Replaced => 4,
+            Self::Local => 5,
+            Self::Panicked => 6,
+        }
+    }
+
     /// Returns the name of the cause in documents and machine-readable output.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Goodbye => "Goodbye",
-            Self::Died => "Died",
-            Self::Silent => "Silent",
-            Self::Corrupt(_) => "Corrupt",
-            Self::Replaced => "Replaced",
-            Self::Local => "Local",
-            Self::Panicked => "Panicked",
-        }
+        Self::NAMES[self.number() as usize]
+    }
+
+    /// Returns the name of the cause with this number, if there is one.
+    pub fn name_of(number: u8) -> Option<&'static str> {
+        Self::NAMES.get(usize::from(number)).copied()
+    }
+
+    /// Returns whether one of the two nodes stopped in an orderly way.
+    pub const fn is_orderly(self) -> bool {
+        matches!(self, Self::Goodbye | Self::Local)
     }
 }
 

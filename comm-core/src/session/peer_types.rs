@@ -228,6 +228,7 @@ mod loom_tests;
 mod tests {
     use super::*;
 
+    /// Shows: protocol.other-layout
     #[test]
     fn types_are_found_by_service_and_name() {
         let table = PeerTypes::new();

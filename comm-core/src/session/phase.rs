@@ -158,6 +158,7 @@ mod tests {
         }
     }
 
+    /// Shows: protocol.notifications-lost, operations.notifications-lost
     #[test]
     fn a_session_is_suspended_resumed_and_ended() {
         let mut phase = Phase::Down;
@@ -209,6 +210,7 @@ mod tests {
         let _lost = phase.end();
     }
 
+    /// Shows: protocol.lateness
     #[test]
     fn lateness_of_this_node_is_not_time_without_a_link() {
         let mut phase = Phase::Down;

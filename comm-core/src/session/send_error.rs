@@ -1,9 +1,38 @@
 //! Errors of messages that were not taken. Back-pressure is a value: the sender decides whether to wait.
 
+use core::fmt;
+
 use pronto_wire::{Class, NameHash, NodeId, ServiceId};
 use thiserror::Error;
 
 use crate::buf::Exhausted;
+
+/// The name of a message type in an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum MessageName {
+    /// The name, as the sender's program declares it.
+    Text(&'static str),
+    /// The hash of a name that is not known.
+    Hash(NameHash),
+}
+
+impl fmt::Display for MessageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(name) => write!(f, "`{name}`"),
+            Self::Hash(hash) => write!(f, "with hash {:016x}", hash.0),
+        }
+    }
+}
+
+impl fmt::Debug for MessageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(name) => write!(f, "{name:?}"),
+            Self::Hash(hash) => write!(f, "{hash:?}"),
+        }
+    }
+}
 
 /// The reason why a message was not taken. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -19,18 +48,20 @@ pub enum SendError {
         peer: NodeId,
     },
     /// The peer has no handler for the type.
-    #[error("the peer has no handler for this message type in service {service}: register one on the peer")]
+    #[error(
+        "the peer has no handler for messages of type {name} in service {service}: register one on the peer"
+    )]
     NoHandler {
-        /// The type's name, hashed.
-        name: NameHash,
+        /// The type's name.
+        name: MessageName,
         /// The service.
         service: ServiceId,
     },
     /// The peer's declaration of the type differs from ours.
-    #[error("the peer's type of this name has another layout: build both nodes from the same declaration")]
+    #[error("the peer's type {name} has another layout: build both nodes from the same declaration")]
     OtherLayout {
-        /// The type's name, hashed.
-        name: NameHash,
+        /// The type's name.
+        name: MessageName,
     },
     /// The peer's limit of requests in flight is reached.
     #[error(

@@ -8,14 +8,17 @@ use pronto_wire::{CallId, Class, NodeId, TypeId};
 
 use super::calls::{CallTable, Expects};
 use super::credit::{Credits, Returned};
+use super::doorbells::Holds;
 use super::end::End;
 use super::growing::Growing;
+use super::last_down::LastDown;
 use super::limits::{Limits, MAX_CALLS};
+use super::link::DownCause;
 use super::outgoing::Submitted;
 use super::peer_types::{PeerTypes, TypeKey, TypeLookup};
 use super::rendezvous::Rendezvous;
 use super::response_overflow::ResponseOverflow;
-use super::send_error::SendError;
+use super::send_error::{MessageName, SendError};
 use crate::buf::{Loan, PresentRing, RingStats};
 use crate::executor::Executor;
 use crate::fabric::Payload;
@@ -37,14 +40,15 @@ pub struct Shared<L> {
     /// Generation of the call that the peer cancelled last, by the peer's call slot.
     pub(super) cancelled: Growing<AtomicU32>,
     pub(super) up: AtomicBool,
+    pub(super) last_down: LastDown,
     /// Flags by which threads without the engine ask for actions of its holder.
     pub(super) wanted: Wanted,
     /// Acks sent: the count of returned credits last reported to the peer, by class.
     pub(super) acks_sent: [AtomicU32; 2],
     /// Longest payload that the peer receives on the current or last link, by class, bytes.
     pub(super) max_payload: [AtomicU32; 2],
-    /// Number of holds on doorbells.
-    pub(super) held_doorbells: AtomicU32,
+    /// Holds on doorbells.
+    pub(super) holds: Holds,
     pub(super) submissions: mpsc::Sender<Submitted>,
     pub(super) response_overflow: ResponseOverflow,
     /// The poller role, and the followers that sleep meanwhile.
@@ -71,10 +75,11 @@ impl<L: Payload> Shared<L> {
             returned: [Returned::default(), Returned::default()],
             cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
             up: AtomicBool::new(false),
+            last_down: LastDown::new(),
             wanted: Wanted::default(),
             acks_sent: [AtomicU32::new(0), AtomicU32::new(0)],
             max_payload: [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)],
-            held_doorbells: AtomicU32::new(0),
+            holds: Holds::default(),
             submissions,
             response_overflow: ResponseOverflow::default(),
             role: PollerRole::new(limits.calls),
@@ -126,10 +131,27 @@ impl<L: Payload> Shared<L> {
     pub(super) fn number_of(&self, key: &TypeKey) -> Result<TypeId, SendError> {
         match self.types.find(key) {
             TypeLookup::As(number) => Ok(number),
-            TypeLookup::OtherLayout => Err(SendError::OtherLayout { name: key.name }),
+            TypeLookup::OtherLayout => Err(SendError::OtherLayout { name: MessageName::Hash(key.name) }),
             TypeLookup::BeingWritten => Err(SendError::NotConnected { peer: self.peer }),
-            TypeLookup::No if !self.is_up() => Err(SendError::NotConnected { peer: self.peer }),
-            TypeLookup::No => Err(SendError::NoHandler { name: key.name, service: key.service }),
+            TypeLookup::No => self.number_if_up(key),
+        }
+    }
+
+    /// Looks up a message type again, of which the peer's table had no entry. The table is empty until the peer is up and after it was,
+    /// and the session may have begun or ended after that lookup.
+    #[cold]
+    fn number_if_up(&self, key: &TypeKey) -> Result<TypeId, SendError> {
+        // SYNC: sees the table of the session that is up; pairs with the Release in `Engine::install`.
+        if !self.up.load(Ordering::Acquire) {
+            return Err(SendError::NotConnected { peer: self.peer });
+        }
+        match self.types.find(key) {
+            TypeLookup::As(number) => Ok(number),
+            TypeLookup::OtherLayout => Err(SendError::OtherLayout { name: MessageName::Hash(key.name) }),
+            TypeLookup::No if self.is_up() => {
+                Err(SendError::NoHandler { name: MessageName::Hash(key.name), service: key.service })
+            }
+            TypeLookup::No | TypeLookup::BeingWritten => Err(SendError::NotConnected { peer: self.peer }),
         }
     }
 
@@ -163,6 +185,12 @@ impl<L: Payload> Shared<L> {
         self.up.load(Ordering::Relaxed)
     }
 
+    /// Returns why the last session with this peer ended. A caller whose call has ended `PeerDown` finds the cause of that end, or of a
+    /// later one.
+    pub fn down_cause(&self, executor: &impl Executor) -> Option<DownCause> {
+        self.last_down.read(executor)
+    }
+
     /// Returns whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
         self.calls.has_ended(call)
@@ -193,12 +221,6 @@ impl<L: Payload> Shared<L> {
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.wanted.is_awaited()
-    }
-
-    /// Returns whether any thread holds doorbells.
-    #[inline]
-    pub(super) fn holds_doorbells(&self) -> bool {
-        self.held_doorbells.load(Ordering::Relaxed) != 0
     }
 
     /// Counts a request or notification that arrived on `link` in `class` as finished. Returns whether the peer should be notified soon.

@@ -13,7 +13,7 @@
 //!    Without this condition, several open calls of one thread, which waits for one at a time, would arm for all events, and each reply
 //!    would cost the peer a wake-up.
 
-use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use crate::fabric::Armed;
 
@@ -29,6 +29,9 @@ pub(crate) struct Arming {
     /// True if a future has called `listen` without the engine lock. The next thread that arms for the serving thread clears it and arms
     /// for all events: its reading of the number of open calls may be older than the future's call.
     requested: AtomicBool,
+    /// True if the serving thread has armed, and could not poll afterwards because a caller with the poller role held the engine. The
+    /// caller that leaves the role clears it and polls: a message that arrived before the arming causes no event.
+    recheck_owed: AtomicBool,
 }
 
 /// A guard that counts a waiter until it is dropped.
@@ -80,6 +83,19 @@ impl Arming {
         requested
     }
 
+    /// Leaves the serving thread's poll after its arming to the caller that holds the poller role. The serving thread must check the role
+    /// afterwards.
+    pub(crate) fn owe_recheck(&self) {
+        self.recheck_owed.store(true, Ordering::Relaxed);
+        // SYNC: orders the store before the check of the role; pairs with the fence in `PollerRole::successor`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Returns whether the serving thread's poll was left to a caller, and clears that.
+    pub(crate) fn takes_owed_recheck(&self) -> bool {
+        self.recheck_owed.load(Ordering::Relaxed) && self.recheck_owed.swap(false, Ordering::Relaxed)
+    }
+
     /// Returns a count of changes. If it is unchanged, no thread has armed, disarmed or consumed events in between.
     pub(crate) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Relaxed)
@@ -118,6 +134,15 @@ mod tests {
             assert_eq!(arming.armed(), armed);
             assert_ne!(arming.changes(), changes);
         }
+    }
+
+    #[test]
+    fn an_owed_recheck_is_taken_once() {
+        let arming = Arming::default();
+        assert!(!arming.takes_owed_recheck());
+        arming.owe_recheck();
+        assert!(arming.takes_owed_recheck());
+        assert!(!arming.takes_owed_recheck());
     }
 
     #[test]

@@ -167,6 +167,7 @@ mod tests {
         Nanos::from_micros(1_000 + micros)
     }
 
+    /// Shows: calls.adaptive
     #[test]
     fn an_adaptive_wait_polls_for_its_bound_and_sleeps_within_the_safety_net() {
         let mut wait = wait(WaitPolicy::Adaptive, Nanos::from_millis(6));
@@ -187,6 +188,7 @@ mod tests {
         assert_eq!(wait.next(at(30)), Next::TimedOut);
     }
 
+    /// Shows: calls.policies
     #[test]
     fn a_spinning_wait_never_sleeps_and_a_blocking_one_never_polls() {
         let mut spins = wait(WaitPolicy::Spin, Nanos::NEVER);

@@ -45,7 +45,7 @@ impl BackOff {
         self.pause_by(|| executor.yield_now(), |_| executor.back_off(span));
     }
 
-    /// Pauses as [`Self::pause`] does, for a thread without an executor.
+    /// Pauses like a thread that has an executor: yields a few times by `yield_now`, then sleeps once, and so on.
     #[cold]
     pub fn pause_by(&mut self, yield_now: impl FnOnce(), sleep: impl FnOnce(Duration)) {
         if self.yields < YIELDS {

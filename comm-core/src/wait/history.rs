@@ -189,6 +189,7 @@ pub(crate) mod tests {
         }
     }
 
+    /// Shows: calls.sleeps-after-long
     #[test]
     fn long_waits_sleep_immediately_and_unmeasured_short_ones_restore_polling() {
         let history = WaitHistory::default();

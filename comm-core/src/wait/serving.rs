@@ -60,6 +60,7 @@ mod tests {
         waits.decide(policy, overrides.iter().copied(), &Alone).polls_for()
     }
 
+    /// Shows: operations.longest
     #[test]
     fn the_peer_with_the_longest_polling_time_decides() {
         let waits = ServingWaits::new(None);

@@ -78,6 +78,7 @@ fn lacks<H: Harness>(harness: &H) -> Vec<Capability> {
     }
     lacks.extend((!has.by_reference).then_some(Capability::ByReference));
     lacks.extend((!has.polls_without_syscalls).then_some(Capability::PollsWithoutSyscalls));
+    lacks.extend((!has.visible_when_posted).then_some(Capability::VisibleWhenPosted));
     lacks.extend(harness.event(&a).is_none().then_some(Capability::Channel));
     lacks.extend(
         a.channel().and_then(|channel| channel.caller_epoll).is_none().then_some(Capability::NearChannel),

@@ -18,6 +18,8 @@ pub enum Capability {
     ByReference,
     /// Polling and posting make no system call.
     PollsWithoutSyscalls,
+    /// Messages are visible to the peer as soon as they are posted.
+    VisibleWhenPosted,
     /// A channel to sleep on.
     Channel,
     /// A separate channel for callers that sleep.
@@ -35,6 +37,7 @@ impl fmt::Display for Capability {
             Self::EnforcedRevocation => "enforced revocation",
             Self::ByReference => "payloads by reference",
             Self::PollsWithoutSyscalls => "polling without system calls",
+            Self::VisibleWhenPosted => "messages that are visible when posted",
             Self::Channel => "an event channel",
             Self::NearChannel => "a channel for callers",
             Self::LinkCut => "a link that can be cut",

@@ -186,6 +186,7 @@ mod tests {
         }
     }
 
+    /// Shows: operations.fifo
     #[test]
     fn a_thread_that_works_much_gets_no_more_than_its_cap() {
         let terms = terms();

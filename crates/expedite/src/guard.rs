@@ -143,6 +143,7 @@ mod tests {
         assert!(before > Nanos::ZERO && before <= own && own <= after);
     }
 
+    /// Shows: operations.fifo
     #[test]
     fn only_a_thread_that_exceeds_its_share_is_lowered() {
         let thread = Raised { thread: gettid().as_raw(), is_raised: AtomicBool::new(true) };

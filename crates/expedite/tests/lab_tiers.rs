@@ -95,6 +95,7 @@ fn the_module_is_best_then_fifo_then_a_slice() {
     succeeds(Command::new("rmmod").arg("expedite"));
 }
 
+/// Shows: operations.fifo
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_real_time_thread_that_runs_too_long_is_lowered() {

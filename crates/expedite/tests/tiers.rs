@@ -32,6 +32,7 @@ fn work(booster: &dyn Booster) -> (i32, core::time::Duration) {
     scheduled
 }
 
+/// Shows: operations.tiers, operations.slice
 #[test]
 fn a_named_tier_is_itself_or_none_with_a_reason() {
     for tier in Tier::ALL {
@@ -55,6 +56,7 @@ fn a_named_tier_is_itself_or_none_with_a_reason() {
     }
 }
 
+/// Shows: operations.tiers
 #[test]
 fn the_best_tier_is_the_first_available_one() {
     let got = obtain(None);
@@ -73,6 +75,7 @@ fn a_missing_module_is_reported() {
     }
 }
 
+/// Shows: operations.real-time-sleeps
 #[test]
 fn the_tiers_that_may_be_real_time_are_listed() {
     let may: Vec<_> = Tier::ALL.into_iter().filter(|tier| tier.may_be_real_time()).collect();

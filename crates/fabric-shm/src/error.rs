@@ -14,7 +14,7 @@ pub enum SetupError {
     #[error("the peer closed the connection")]
     Closed,
     /// The handshake did not finish within its time limit.
-    #[error("the handshake timed out")]
+    #[error("no answer in time: check that a Pronto node listens at this address")]
     TimedOut,
     /// Nobody listens at this address.
     #[error("nobody listens at this address")]

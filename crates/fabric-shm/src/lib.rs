@@ -32,6 +32,8 @@ mod bell;
 mod error;
 mod fds;
 mod form;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod layout;
 mod lease;

@@ -324,6 +324,7 @@ fn capabilities(limits: &ConnectionLimits) -> Capabilities {
         receive_depth: limits.receive_depth,
         send_depth: limits.send_depth,
         polls_without_syscalls: true,
+        visible_when_posted: true,
         by_reference: true,
         copies: limits.max_send_payload.min(u32::try_from(form::MAX_SHORT).expect("a slot is small")),
         pins_memory: false,

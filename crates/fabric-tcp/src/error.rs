@@ -12,7 +12,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SetupError {
     /// The other end speaks another protocol, or another version of this one.
-    #[error("not a pronto link, or another version: the connection began with {0:02x?}")]
+    #[error("not a pronto link, or another version: the connection began with \"{}\"", .0.escape_ascii())]
     Preamble([u8; 8]),
     /// The peer announced a message longer than this side accepts.
     #[error("set-up message of {len} bytes is too long: at most {max} are accepted")]
@@ -29,7 +29,7 @@ pub enum SetupError {
     #[error("the dialler sent bytes before the link was ready")]
     OutOfTurn,
     /// The peer did not respond in time.
-    #[error("timed out")]
+    #[error("no answer in time: check that a Pronto node listens at this address")]
     TimedOut,
     /// The peer closed or reset the connection.
     #[error("connection lost")]

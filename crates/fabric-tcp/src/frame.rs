@@ -248,6 +248,7 @@ mod tests {
         assert!(open_inline(&long, long.len(), INLINE_PAYLOAD).is_none());
     }
 
+    /// Shows: protocol.one-sided-frames
     #[test]
     fn every_request_reads_back() {
         let mut bytes = OneSidedHeader::new(Kind::Write, 8 + 3, 7, 11, 13).as_array().to_vec();
@@ -261,6 +262,46 @@ mod tests {
         assert_eq!(one_sided(&bytes), wanted);
     }
 
+    /// Shows: protocol.fabric-word, protocol.frames, protocol.one-sided-frames
+    #[test]
+    fn golden_frames() {
+        let head = |kind| {
+            #[rustfmt::skip]
+            let bytes = [
+                8, 0, 0, kind << 4, 0x04, 0x03, 0x02, 0x01,
+                0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+                0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+            ];
+            bytes
+        };
+        let (tag, a, b) = (0x0102_0304, 0x1112_1314_1516_1718, 0x2122_2324_2526_2728);
+        let rest = [0x07, 0, 0, 0, 0, 0, 0, 0];
+        let frames = [
+            (2, OneSidedFrame::Read { tag, key: a, offset: b, len: 7 }),
+            (3, OneSidedFrame::Write { tag, key: a, offset: b, rest: 7, data: 0 }),
+            (5, OneSidedFrame::FetchAdd { tag, key: a, offset: b, add: 7 }),
+            (6, OneSidedFrame::Data { tag, offset: a, data: 8 }),
+        ];
+        for (kind, frame) in frames {
+            let bytes = [&head(kind)[..], &rest].concat();
+            assert_eq!(one_sided(&bytes), frame, "kind {kind}");
+            let header = OneSidedHeader::new(Kind::from_bits(kind).unwrap(), 8, tag, a, b);
+            assert_eq!(header.as_array(), &head(kind));
+        }
+        let swap = [&[16][..], &head(4)[1..], &rest, &[9, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let swapped = OneSidedFrame::CompareSwap { tag, key: a, offset: b, expected: 7, desired: 9 };
+        assert_eq!(one_sided(&swap), swapped);
+        for (first, refused) in [(0, false), (1, true)] {
+            let bytes = *OneSidedHeader::new(Kind::Answer, 0, tag, first, b).as_array();
+            assert_eq!(bytes[..4], [0, 0, 0, 7 << 4]);
+            assert_eq!(one_sided(&bytes), OneSidedFrame::Answer { tag, refused, value: b });
+        }
+        let mut header = RawHeader::default();
+        header.fabric = word(Kind::Message, 0x0012_3456);
+        assert_eq!(header.as_array()[..4], [0x56, 0x34, 0x12, 1 << 4]);
+    }
+
+    /// Shows: protocol.frames
     #[test]
     fn lengths_that_do_not_fit_the_kind_are_refused() {
         for (kind, len) in [
@@ -283,6 +324,7 @@ mod tests {
         assert_eq!(open(&bytes).unwrap_err(), PeerFault::Length { len: 3, max: 2 });
     }
 
+    /// Shows: protocol.kind-8
     #[test]
     fn unknown_kinds_are_refused() {
         for kind in [0u32, 8, 9, 15] {

@@ -5,6 +5,8 @@
 //! 1. A tag names a slot and its use count; an answer with another count matches no operation.
 //! 2. At most [`ONE_SIDED_DEPTH`] operations of this side are open or have an unpolled completion.
 //! 3. The peer's bytes reach a region only after [`Grants::range`] has allowed exactly that range, at that moment.
+//! 4. Once `abandoned`, no operation is open, no grant is valid, and nothing is answered. Frames that the peer sent before it knew
+//!    are dropped: they are no fault of the peer.
 
 use std::collections::VecDeque;
 
@@ -45,6 +47,8 @@ pub(crate) enum Sink {
     Read { tag: u32 },
     /// A granted range.
     Write { tag: u32, key: u64, offset: u64, then: Then },
+    /// Nothing: the data is dropped.
+    Dropped,
 }
 
 /// Action after the data of a write's frame.
@@ -64,6 +68,7 @@ pub(crate) struct OneSided {
     free: Vec<u16>,
     completions: VecDeque<Completion>,
     refused: Option<u32>,
+    abandoned: bool,
 }
 
 impl OneSided {
@@ -87,8 +92,9 @@ impl OneSided {
         self.completions.pop_front()
     }
 
-    /// Completes everything open as flushed, and ends all grants.
+    /// Completes everything open as flushed, and ends all grants. Frames that arrive later are dropped.
     pub(crate) fn abandon(&mut self) {
+        self.abandoned = true;
         for slot in 0..self.slots.len() {
             if self.slots[slot].open.is_some() {
                 self.close(slot, Status::Flushed);
@@ -108,6 +114,10 @@ impl OneSided {
         frame: OneSidedFrame,
         outbound: &mut Outbound,
     ) -> Result<Option<Sink>, PeerFault> {
+        if self.abandoned {
+            let has_data = matches!(frame, OneSidedFrame::Write { .. } | OneSidedFrame::Data { .. });
+            return Ok(has_data.then_some(Sink::Dropped));
+        }
         match frame {
             OneSidedFrame::Read { tag, key, offset, len } => {
                 match self.grants.range(key, offset, len, Access::Read) {
@@ -172,6 +182,8 @@ impl OneSided {
     #[inline(never)]
     pub(crate) fn data(&mut self, sink: Sink, at: u64, bytes: &[u8]) -> Result<(), PeerFault> {
         match sink {
+            Sink::Dropped => {}
+            _ if self.abandoned => {}
             Sink::Read { tag } => {
                 let slot = slot_of(tag);
                 let Some((_, Open::Read { region, at, len, got })) = self.entry(tag)? else {
@@ -201,7 +213,7 @@ impl OneSided {
     #[inline(never)]
     pub(crate) fn end(&mut self, sink: Sink, outbound: &mut Outbound) -> Result<(), PeerFault> {
         let Sink::Write { tag, then, .. } = sink else { return Ok(()) };
-        if matches!(then, Then::More) {
+        if self.abandoned || matches!(then, Then::More) {
             return Ok(());
         }
         let refused = self.refused.take() == Some(tag);

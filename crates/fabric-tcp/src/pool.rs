@@ -270,6 +270,7 @@ mod tests {
         assert!(!event(&pool));
     }
 
+    /// Shows: operations.receive-budget
     #[test]
     fn a_connection_within_its_depth_is_served_beyond_the_budget() {
         let pool = ReceivePool::new(1024).unwrap();

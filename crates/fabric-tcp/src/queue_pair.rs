@@ -75,6 +75,7 @@ impl TcpQueuePair {
                 receive_depth: limits.receive_depth,
                 send_depth: limits.send_depth,
                 polls_without_syscalls: false,
+                visible_when_posted: false,
                 by_reference: false,
                 copies: 40,
                 pins_memory: false,

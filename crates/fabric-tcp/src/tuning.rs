@@ -196,6 +196,7 @@ mod tests {
         (near, listener.accept().expect("it was dialled").0)
     }
 
+    /// Shows: operations.socket-options
     #[test]
     fn offers_match_the_options_of_a_connection() {
         let (stream, _other) = connected();
@@ -211,6 +212,7 @@ mod tests {
         assert_eq!(refused, expected);
     }
 
+    /// Shows: operations.socket-options, operations.napi
     #[test]
     fn only_requested_options_are_set() {
         let (plain, tuned) = connected();

@@ -87,6 +87,7 @@ fn conforms(class: Class) {
         Capability::PassiveTarget,
         Capability::ByReference,
         Capability::PollsWithoutSyscalls,
+        Capability::VisibleWhenPosted,
         Capability::NearChannel,
     ]);
 }

@@ -88,6 +88,7 @@ fn serve(listener: &Arc<Listener>) -> std::sync::mpsc::Receiver<Link> {
     established
 }
 
+/// Shows: protocol.two-connections
 #[test]
 fn two_connections_become_a_link_and_do_not_mix() {
     let (listener, addr) = listen();
@@ -113,6 +114,7 @@ fn two_connections_become_a_link_and_do_not_mix() {
     assert_eq!(listener.counters(), ListenerCounters::default());
 }
 
+/// Shows: operations.plaintext
 #[test]
 fn addresses_outside_the_host_need_permission() {
     let outside = "0.0.0.0:0";
@@ -187,6 +189,7 @@ fn handshakes_are_bounded_and_leave_room_for_their_second_connections() {
     drop(others);
 }
 
+/// Shows: protocol.preamble
 #[test]
 fn other_protocols_and_versions_are_refused() {
     let (listener, addr) = listen();
@@ -228,6 +231,7 @@ fn set_up_messages_are_bounded_before_they_are_read() {
     assert_eq!(acceptor.receive(1 << 20).unwrap_err(), SetupError::Lost);
 }
 
+/// Shows: protocol.preamble, protocol.token
 #[test]
 fn a_second_connection_is_good_once_and_only_with_the_token() {
     let (listener, addr) = listen();
@@ -280,6 +284,7 @@ fn half_made() -> (Arc<Listener>, TcpStream, [u8; 16], Establishing) {
     (listener, first, answer_and_token[8..].try_into().unwrap(), establishing)
 }
 
+/// Shows: protocol.attempt-ends
 #[test]
 fn an_acceptor_gives_up_when_the_first_connection_breaks() {
     let (_listener, first, _, establishing) = half_made();
@@ -288,6 +293,7 @@ fn an_acceptor_gives_up_when_the_first_connection_breaks() {
     assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::Lost);
 }
 
+/// Shows: protocol.no-link-before
 #[test]
 fn an_acceptor_gives_up_on_a_dialler_that_does_not_wait() {
     let (_listener, mut first, _, establishing) = half_made();
@@ -295,6 +301,7 @@ fn an_acceptor_gives_up_on_a_dialler_that_does_not_wait() {
     assert_eq!(establishing.join().unwrap().unwrap_err(), SetupError::OutOfTurn);
 }
 
+/// Shows: protocol.ready
 #[test]
 fn an_acceptor_reports_when_it_has_both_connections() {
     let (listener, mut first, token, establishing) = half_made();
@@ -343,6 +350,7 @@ fn waiting_dialler() -> (TcpStream, TcpStream, Establishing) {
     (first, second, establishing)
 }
 
+/// Shows: protocol.no-link-before, protocol.attempt-ends
 #[test]
 fn a_dialler_has_no_link_before_the_acceptor_has_it() {
     for first_breaks in [true, false] {

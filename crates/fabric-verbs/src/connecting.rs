@@ -102,6 +102,7 @@ impl Half {
             receive_depth: limits.receive_depth,
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
+            visible_when_posted: false,
             by_reference: true,
             copies: u32::try_from(copies).unwrap_or(0).min(max_payload),
             pins_memory: true,
@@ -206,6 +207,7 @@ mod tests {
 
     use super::*;
 
+    /// Shows: protocol.reserves
     #[test]
     fn every_message_that_the_windows_grant_has_a_receive() {
         let ours = Limits { calls: 5, requests: [200, 3], ..Limits::default() };

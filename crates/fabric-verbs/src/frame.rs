@@ -112,6 +112,7 @@ mod tests {
         header.as_array().to_vec()
     }
 
+    /// Shows: protocol.rdma-kinds
     #[test]
     fn every_kind_decodes_to_the_encoded_value() {
         let message = [headed(Kind::Message), vec![7; 9]].concat();

@@ -136,6 +136,7 @@ mod tests {
         assert_eq!(decode(&bytes), Some(REACHED));
     }
 
+    /// Shows: protocol.rdma-offer
     #[test]
     fn invalid_offers_are_rejected() {
         let [one, two] = REACHED.ends;

@@ -46,6 +46,7 @@ fn run(mpi: Mpi, how: &str) -> String {
     text.lines().skip(1).map(|line| format!("{line}\n")).collect()
 }
 
+/// Shows: sources.timerfd, sources.other-libraries, sources.mpi-timer
 #[test]
 fn a_rendezvous_completes_while_the_receiver_computes() {
     let expected = format!("end computation\ncallback node\nbytes {LENGTH}\ncounters 0 0 0\n");
@@ -56,6 +57,7 @@ fn a_rendezvous_completes_while_the_receiver_computes() {
     }
 }
 
+/// Shows: sources.other-libraries
 #[test]
 fn without_the_source_it_waits_for_the_receivers_own_progress() {
     let expected = format!("end progress\ncallback program\nbytes {LENGTH}\ncounters 0 0 0\n");

@@ -144,6 +144,7 @@ fn compute(steps: u64) {
     }
 }
 
+/// Shows: sources.other-libraries
 #[test]
 fn active_messages_progress_while_the_program_computes() {
     let mut pair = Pair::connect();
@@ -160,6 +161,7 @@ fn active_messages_progress_while_the_program_computes() {
     assert_eq!(node.manager().failures(), []);
 }
 
+/// Shows: sources.other-libraries
 #[test]
 fn without_the_source_they_wait_for_the_program() {
     let mut pair = Pair::connect();
@@ -186,6 +188,7 @@ fn without_the_source_they_wait_for_the_program() {
     assert_eq!(reports, [format!("completed {LONG}")]);
 }
 
+/// Shows: sources.asked
 #[test]
 fn a_message_wakes_a_sleeping_node() {
     let mut pair = Pair::connect();
@@ -205,6 +208,7 @@ fn a_message_wakes_a_sleeping_node() {
     assert_eq!((counters().lost_wake_ups, counters().muted), (0, 0));
 }
 
+/// Shows: sources.asked, sources.busy
 #[test]
 fn a_worker_that_cannot_be_armed_prevents_the_sleep() {
     let worker = Arc::new(Worker::open(|_| ()).expect("a worker"));

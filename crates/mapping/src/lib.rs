@@ -200,6 +200,7 @@ mod tests {
         (mode, mask[0])
     }
 
+    /// Shows: operations.memory-place
     #[test]
     fn memory_comes_from_the_preferred_node() {
         let memory = Mapping::new(8192).unwrap();

@@ -307,10 +307,12 @@ impl Builder {
         checks::peers(&peers, &listen)?;
         checks::listen(&listen)?;
         listen.iter().try_for_each(checks::folder)?;
+        listen.iter().try_for_each(|address| checks::is_no_folder("listen", address))?;
+        let of_peers = || peers.iter().flat_map(|(_, addresses)| addresses);
+        of_peers().try_for_each(|address| checks::is_no_folder("peer.address", address))?;
         if !plaintext {
             listen.iter().try_for_each(|address| checks::stays_here("listen", address))?;
-            let mut of_peers = peers.iter().flat_map(|(_, addresses)| addresses);
-            of_peers.try_for_each(|address| checks::stays_here("peer.address", address))?;
+            of_peers().try_for_each(|address| checks::stays_here("peer.address", address))?;
         }
         number(&self.routes)?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), ..self };

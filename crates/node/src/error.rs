@@ -63,6 +63,17 @@ pub enum NodeError {
         /// The missing folder.
         folder: std::path::PathBuf,
     },
+    /// The address of a socket is a folder.
+    #[error(
+        "{key} names {address}, which is a folder: name a file in it, such as {}/1.sock",
+        address.to_string().trim_end_matches('/')
+    )]
+    IsFolder {
+        /// The configuration key of the address.
+        key: &'static str,
+        /// The address.
+        address: Address,
+    },
     /// Listening at a shared-memory address failed.
     #[error("cannot listen at {address}: {cause}")]
     ListenShm {

@@ -451,6 +451,14 @@ impl Executor for NodeHost {
         self.serving.wake();
     }
 
+    fn ring_soon(&self) -> bool {
+        let serves = self.serving.manager.engine() == Engine::Idle;
+        if serves {
+            self.serving.wake();
+        }
+        serves
+    }
+
     fn engine_failed(&self) {
         // The serving thread checks its sessions before it sleeps.
         self.changed();
@@ -526,6 +534,7 @@ mod tests {
     use super::*;
     use crate::Node;
 
+    /// Shows: operations.forgotten
     #[test]
     fn peers_without_handles_are_forgotten_unless_they_have_a_wait_override() {
         let node = Node::builder(1).start().expect("it listens nowhere");

@@ -28,6 +28,7 @@ fn run(words: &str) {
     assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success());
 }
 
+/// Shows: operations.serving-place
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_serving_thread_is_near_the_card() {

@@ -12,8 +12,10 @@ fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) {
     builder.spawn(work).unwrap().join().unwrap();
 }
 
+/// Shows: operations.recorder
 #[test]
 fn a_ring_outlives_its_thread_until_another_one_takes_it() {
+    assert_eq!(KEPT, 4_096, "documented");
     in_thread("one", || {
         time(640);
         note(1, 10);

@@ -121,6 +121,8 @@ mod tests {
     }
 
     /// A kernel with busy polling keeps the parameters; another one reports why not.
+    ///
+    /// Shows: operations.epoll-options
     #[test]
     fn parameters_are_kept_or_refused() {
         let (epoll, fresh) = (epoll(), BusyPoll::default());
@@ -141,6 +143,8 @@ mod tests {
     }
 
     /// A refused request reports an error and leaves the instance as it was.
+    ///
+    /// Shows: operations.busy-poll-refused
     #[test]
     fn a_refused_request_changes_nothing() {
         let epoll = epoll();

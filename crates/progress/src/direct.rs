@@ -240,6 +240,7 @@ mod tests {
         (direct, ends)
     }
 
+    /// Shows: sources.cold
     #[test]
     fn sources_without_events_for_long_are_polled_in_turn() {
         let (mut direct, ends) = cooled(&[Cost::MemoryOfMany; 16]);
@@ -249,6 +250,7 @@ mod tests {
         assert!(ends[1..].iter().all(|end| end.polls() == 1));
     }
 
+    /// Shows: sources.cold
     #[test]
     fn an_event_of_a_cold_source_is_found_within_its_share_though_another_is_busy() {
         for many in [2, 16, 40] {
@@ -265,6 +267,7 @@ mod tests {
         }
     }
 
+    /// Shows: sources.cold
     #[test]
     fn cheap_sources_and_the_last_one_stay_hot() {
         let (direct, _) = cooled(&[Cost::MemoryOfMany, Cost::Memory, Cost::SystemCall, Cost::MemoryOfMany]);

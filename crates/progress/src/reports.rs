@@ -30,6 +30,8 @@ pub struct Counters {
     pub late: u64,
     /// Sleeps of the engine thread.
     pub sleeps: u64,
+    /// Sleeps of the engine thread that reached their time limit. An event ended the others.
+    pub timeouts: u64,
     /// Checks of the epoll of sources that cost a system call.
     pub group_looks: u64,
     /// Number of times a descriptor was left out of sleeps for a while, because it reported readiness and had no event.
@@ -51,11 +53,12 @@ pub struct Counters {
 impl Counters {
     /// Returns every counter with its name.
     #[must_use]
-    pub const fn each(&self) -> [(&'static str, u64); 11] {
+    pub const fn each(&self) -> [(&'static str, u64); 12] {
         let Self {
             lost_wake_ups,
             late,
             sleeps,
+            timeouts,
             group_looks,
             muted,
             panics,
@@ -69,6 +72,7 @@ impl Counters {
             ("lost_wake_ups", lost_wake_ups),
             ("late", late),
             ("sleeps", sleeps),
+            ("timeouts", timeouts),
             ("group_looks", group_looks),
             ("muted", muted),
             ("panics", panics),
@@ -100,6 +104,7 @@ pub(crate) struct Reports {
     pub(crate) lost_wake_ups: Count,
     pub(crate) late: Count,
     pub(crate) sleeps: Count,
+    pub(crate) timeouts: Count,
     pub(crate) group_looks: Count,
     pub(crate) muted: Count,
     panics: Count,
@@ -141,6 +146,7 @@ impl Reports {
             lost_wake_ups: self.lost_wake_ups.value(),
             late: self.late.value(),
             sleeps: self.sleeps.value(),
+            timeouts: self.timeouts.value(),
             group_looks: self.group_looks.value(),
             muted: self.muted.value(),
             panics: self.panics.value(),

@@ -265,7 +265,8 @@ impl<K: EngineDriver> Role<K> {
         let limit = self.due(now, period).min(self.driver.next_tick()).since(shared.clock.now());
         shared.drowsy.store(limit > SAFETY_NET, Ordering::Relaxed);
         if !(holder == Holder::Spare && shared.spares.handover.is_wanted()) {
-            shared.set.sleep_until_rung(limit);
+            let was_rung = shared.set.sleep_until_rung(limit);
+            shared.reports.timeouts.add(u64::from(!was_rung));
             self.driver.after_sleep();
         }
         shared.drowsy.store(false, Ordering::Relaxed);
@@ -367,7 +368,10 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
         let woken = shared.set.sleep(limit);
         self.driver.after_sleep();
         shared.drowsy.store(false, Ordering::Relaxed);
-        let Woken::Event { group, channel } = woken else { return Ended::Limit };
+        let Woken::Event { group, channel } = woken else {
+            shared.reports.timeouts.add(1);
+            return Ended::Limit;
+        };
         self.woken = channel;
         if channel && own.is_some_and(|own| shared.set.has_fired(own.fd)) {
             self.driver.woken();

@@ -257,13 +257,15 @@ impl SleepSet {
         Woken::Event { group, channel: registered.is_some() }
     }
 
-    /// Sleeps until the manager rings, for `limit` at most. Events of sources do not end the sleep.
-    pub(crate) fn sleep_until_rung(&self, limit: Nanos) {
+    /// Sleeps until the manager rings, for `limit` at most. Events of sources do not end the sleep. Returns `false` if the limit ended it.
+    pub(crate) fn sleep_until_rung(&self, limit: Nanos) -> bool {
         let limit = Some(TimeSpec::from_duration(Duration::from_nanos(limit.0)));
         let wake = PollFd::new(self.wake.as_fd(), poll_flags(Interest::READABLE));
-        if ppoll(&mut [wake], limit, None) == Ok(1) {
+        let polled = ppoll(&mut [wake], limit, None);
+        if polled == Ok(1) {
             let _count = self.wake.read();
         }
+        polled != Ok(0)
     }
 
     /// Returns whether an event comes within `limit`. Does not consume it.
@@ -503,6 +505,8 @@ mod tests {
     }
 
     /// The other threads have not taken the event yet.
+    ///
+    /// Shows: sources.attended
     #[test]
     fn a_channel_that_others_attend_is_left_out_for_a_moment() {
         let (set, one) = (set(), event());

@@ -93,6 +93,7 @@ mod tests {
         due
     }
 
+    /// Shows: sources.muted
     #[test]
     fn spurious_events_mute_for_longer_each_time_and_a_real_event_resets_that() {
         let mut stuck = SpuriousEvents::default();
@@ -120,6 +121,7 @@ mod tests {
         assert_eq!(due(&mut stuck, Nanos::from_secs(86_400)), [1]);
     }
 
+    /// Shows: sources.attended
     #[test]
     fn events_taken_by_other_threads_mute_equally_long_each_time() {
         let mut stuck = SpuriousEvents::default();

@@ -2,7 +2,7 @@
 //!
 //! A [`Node`] listens, connects to its peers and handles message types. A [`Peer`] is the handle through which a program calls
 //! another node. The same code runs over shared memory, TCP and RDMA. `docs/messages.md` describes how to declare messages,
-//! `docs/calls.md` how to call and handle them, and how calls fail.
+//! `docs/calls.md` how to call and handle them, and how calls fail, `docs/embedding.md` how a program with a node begins and ends.
 //!
 //! ```
 //! use pronto::{Message, Node};
@@ -30,7 +30,9 @@
 
 pub use pronto_core::buf::Placement;
 pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
-pub use pronto_core::session::{Doorbells, DownCause, Event, Executed, Limits, LinkInfo, SendError};
+pub use pronto_core::session::{
+    Doorbells, DownCause, Event, Executed, Limits, LinkInfo, MessageName, SendError,
+};
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Down, EVENTS_HELD, Events, Missed, Node, NodeError,
@@ -39,17 +41,22 @@ pub use pronto_node::{
 pub use pronto_node::{admin, progress, topology};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
-    AccessError, CallError, CallRejection, Class, DEFAULT_TIMEOUT, Epoch, HandlerError, InPlace, Key,
-    LayoutHash, Message, NameHash, NodeId, Order, Payload, ReceiveError, RemoteMemory, Request, Route,
-    ServiceId, TransferError,
+    AccessError, Bytes, CallError, CallRejection, Class, DEFAULT_TIMEOUT, Epoch, FailureCode, HandlerError,
+    InPlace, Key, LayoutHash, Message, NameHash, NodeId, Order, Payload, ReceiveError, RemoteMemory, Request,
+    Route, ServiceId, TransferError, Unreadable,
 };
 
 #[doc(hidden)]
 pub use pronto_rpc::__private;
 
-/// A peer of a [`Node`], to which calls and notifications are sent.
+/// A peer of a [`Node`], to which calls and notifications are sent. It is cheap to clone, and any thread may use it.
+///
+/// `peer.call(&request)` sends a request and waits for its reply, `start` returns a [`Pending`] reply, `notify` sends one way.
+/// `waiting` and `expecting` return a handle whose calls wait in another way. `post`, `send` and `start_send` move long messages into
+/// posted buffers, `grant`, `read_memory`, `write_memory`, `compare_swap` and `fetch_add` access memory of the other node. All methods
+/// are those of [`pronto_rpc::Peer`].
 pub type Peer = pronto_rpc::Peer<NodeHost>;
-/// A call in progress.
+/// A call in progress: `wait`, `poll`, `.await` or `cancel` it. Its methods are those of [`pronto_rpc::Pending`].
 pub type Pending<M> = pronto_rpc::Pending<M, NodeHost>;
 /// A posted receive.
 pub type Receive = pronto_rpc::Receive<NodeHost>;
@@ -81,3 +88,13 @@ pub struct Sources;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/calls.md")]
 pub struct Calls;
+
+/// The program of `docs/embedding.md`, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+pub struct Embedding;
+
+/// The program of `README.md`, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

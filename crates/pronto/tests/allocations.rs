@@ -24,10 +24,12 @@ struct Ask {
 const SERVER: u16 = 1;
 const CLIENT: u16 = 2;
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Calls per count; each round also counts twice this number.
+/// Calls per round.
 const CALLS: u64 = 500;
-
-const ROUNDS: usize = 20;
+const ROUNDS: u64 = 4;
+/// Allocations that are tolerated in all rounds together: the threads that establish links may finish late, and a preempted thread may
+/// make others need more slots, which are allocated once.
+const TOLERATED: u64 = 8;
 
 /// Returns the allocations of the whole process during `calls` calls.
 fn during(calls: u64, peer: &Peer) -> u64 {
@@ -52,15 +54,11 @@ fn a_call_does_not_allocate_under_any_policy() {
         during(CALLS, &peer);
         // Also warms up the thread that serves calls in the other direction.
         during(CALLS, &back);
-        // One round without allocations is enough: on a busy machine the threads that establish links may finish late.
-        let mut rounds = Vec::new();
-        while rounds.last() != Some(&(0, 0)) {
-            assert!(
-                rounds.len() < ROUNDS,
-                "{rounds:?} allocations in {CALLS} and in twice {CALLS} calls, {policy:?}"
-            );
-            rounds.push((during(CALLS, &peer), during(2 * CALLS, &peer)));
-        }
+        let rounds: Vec<u64> = (0..ROUNDS).map(|_| during(CALLS, &peer)).collect();
+        assert!(
+            rounds.iter().sum::<u64>() <= TOLERATED,
+            "{policy:?}: allocations in rounds of {CALLS} calls: {rounds:?}"
+        );
         drop((client, server));
     }
     let before = allocated().times;

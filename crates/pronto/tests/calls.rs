@@ -94,6 +94,7 @@ fn shm_spin() {
     calls_of_all_sizes("spin", "shm", WaitPolicy::Spin);
 }
 
+/// Shows: operations.port-0
 #[test]
 fn tcp_block() {
     calls_of_all_sizes("block", "tcp", WaitPolicy::Block);
@@ -104,6 +105,7 @@ fn tcp_adaptive() {
     calls_of_all_sizes("adaptive", "tcp", WaitPolicy::Adaptive);
 }
 
+/// Shows: calls.peer-threads
 #[test]
 fn many_callers_share_a_peer() {
     for transport in ["shm", "tcp"] {
@@ -137,6 +139,8 @@ fn many_callers_share_a_peer() {
 struct Meet {}
 
 /// Four handlers wait for each other. Each worker that takes a call must wake the next worker before it blocks.
+///
+/// Shows: messages.unordered
 #[test]
 fn workers_run_concurrently() {
     for policy in [WaitPolicy::Block, WaitPolicy::Adaptive, WaitPolicy::Spin] {
@@ -178,6 +182,8 @@ fn now() -> std::time::Instant {
 }
 
 /// The peer's handlers block and hold all credits. A sender must sleep until a credit arrives, not poll for it.
+///
+/// Shows: calls.notify-within
 #[test]
 fn a_sender_without_credit_sleeps_until_one_arrives() {
     for transport in ["shm", "tcp"] {
@@ -246,6 +252,8 @@ fn a_window_of_long_replies_never_lacks_room() {
 }
 
 /// An encoded message is sent directly from a region, to a handler that receives it decoded and to one that reads it in place.
+///
+/// Shows: calls.from-region, calls.in-place
 #[test]
 fn messages_travel_from_a_region() {
     let received = Arc::new(Mutex::new(Vec::new()));
@@ -299,6 +307,8 @@ fn messages_travel_from_a_region() {
 }
 
 /// After a caller has stopped waiting, the region shows when the peer has read the request.
+///
+/// Shows: calls.by-reference
 #[test]
 fn a_region_is_held_until_the_peer_has_read_it() {
     let (open, gate) = mpsc::channel::<()>();
@@ -337,6 +347,7 @@ fn a_region_is_held_until_the_peer_has_read_it() {
     }
 }
 
+/// Shows: calls.no-handler, protocol.listed, messages.unknown-name
 #[test]
 fn unknown_types_are_refused_here() {
     let (_server, client) = connected_pair("unknown", "shm", WaitPolicy::Block);
@@ -350,51 +361,10 @@ fn unknown_types_are_refused_here() {
     assert!(peer.handles::<Add>());
 }
 
-/// Runs a future on this thread, which sleeps until it is woken.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = core::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut core::task::Context::from_waker(&waker)) {
-            core::task::Poll::Ready(output) => return output,
-            core::task::Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-/// While a call is open, a tick finds its reply within 4 ms. A reply that comes sooner has woken the thread: the call before it has
-/// ended right after such a tick.
-#[test]
-#[expect(clippy::disallowed_methods, reason = "only the elapsed time distinguishes a wake-up from a tick")]
-fn a_reply_wakes_the_node_for_a_future() {
-    const SOONER: Duration = Duration::from_millis(3);
-    for transport in ["shm", "tcp"] {
-        let (_server, client) = connected_pair("future", transport, WaitPolicy::Block);
-        let peer = client.wait_for_peer(1, TIMEOUT).expect("the peer connects");
-        let is_prompt = |i: &u64| {
-            let begun = std::time::Instant::now();
-            let sum = block_on(peer.start(&Add { values: vec![*i, 1] }).expect("sent")).expect("a reply");
-            assert_eq!(sum.total, i + 1);
-            // A call whose caller waits comes between, and must not change the result.
-            assert_eq!(peer.call(&Add { values: vec![*i] }).expect("a reply").total, *i);
-            begun.elapsed() < SOONER
-        };
-        // A woken thread may have to wait until the slice of a computing thread ends, which takes as long as a tick. So on a busy
-        // machine more calls are needed, until enough were prompt.
-        let prompt = (0..5_000).filter(is_prompt).take(50).count();
-        assert_eq!(prompt, 50, "{transport}: it seems that only ticks woke the thread");
-        assert_eq!(peer.session().stats().lost_wake_ups.count(), 0, "{transport}: a wake-up was lost");
-    }
-}
-
 /// The dialling side drains and does not come back. Its connections end one after the other. Whichever end is detected first, the
 /// goodbye that was sent before must count.
+///
+/// Shows: operations.goodbye
 #[test]
 fn a_node_that_drains_says_goodbye_once() {
     for round in 0..20 {
@@ -413,6 +383,7 @@ fn a_node_that_drains_says_goodbye_once() {
     }
 }
 
+/// Shows: operations.busy-poll-refused, operations.napi
 #[test]
 fn the_status_reports_the_result_of_requested_busy_polling() {
     let server = server("tcp:127.0.0.1:0", WaitPolicy::Block);
@@ -500,6 +471,7 @@ fn a_window_of_one_is_free_again_after_the_reply() {
 #[message(name = "test.stay", reply = Sum)]
 struct Stay {}
 
+/// Shows: calls.slot-kept, calls.debug, calls.display
 #[test]
 fn errors_suggest_an_action() {
     let (hold, held) = mpsc::channel::<()>();
@@ -523,6 +495,10 @@ fn errors_suggest_an_action() {
     let text = unknown.expect_err("the peer is unknown").to_string();
     assert_eq!(text.matches("node 77 is not connected: wait for it").count(), 1, "{text}");
     assert!(text.contains("has the address of the other"), "{text}");
+    let unknown = client.peer(77).expect("there is room").call(&Add { values: vec![] });
+    assert_eq!(format!("{unknown:?}"), format!("Err({text})"), "a `main` prints it in this form");
+    let faulty = pronto::Config::parse("node = 1\nlisten = [\"udp:1\"]\n").expect_err("no such transport");
+    assert_eq!(format!("{faulty:?}"), faulty.to_string());
 
     let peer = client.wait_for_peer(1, TIMEOUT).expect("the nodes connect");
     let text = peer.call(&Add { values: vec![] }).expect_err("the handler returns an error").to_string();

@@ -65,6 +65,7 @@ const WAYS: [(&str, Call); 2] = [
     }),
 ];
 
+/// Shows: calls.expecting, calls.pending-expecting, calls.status-waits
 #[test]
 fn waits_with_a_hint_do_not_change_the_history() {
     for (way, call) in WAYS {

@@ -86,6 +86,7 @@ fn check(boost: Boost, status: &str, policy: u32) {
     }
 }
 
+/// Shows: operations.tier-status, operations.no-boost, operations.module-threads
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn handlers_are_scheduled_as_their_tier_requires() {

@@ -31,6 +31,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Shows: operations.nodes-here
 #[test]
 fn another_node_counts_while_it_is_connected_and_a_visitor_does_not() {
     bind_to_one_cpu();

@@ -61,11 +61,13 @@ fn check(transport: &str) {
     assert_eq!(borrower.status().peers[0].open_calls, 0);
 }
 
+/// Shows: calls.one-sided
 #[test]
 fn shm() {
     check("shm");
 }
 
+/// Shows: calls.one-sided, calls.one-sided-passive, calls.revoke
 #[test]
 fn tcp() {
     check("tcp");

@@ -34,6 +34,7 @@ fn one_of(all: &Cpus) -> Cpus {
     all.iter().take(1).collect()
 }
 
+/// Shows: calls.handle, calls.inline, operations.placement-status, operations.workers-place
 #[test]
 fn only_the_serving_thread_is_bound() {
     let all = allowed().expect("the kernel reports its CPUs");
@@ -59,6 +60,7 @@ fn only_the_serving_thread_is_bound() {
     assert_eq!(allowed(), Ok(all), "the thread that started the node must keep its affinity");
 }
 
+/// Shows: operations.one-numa-node, operations.serving-set
 #[test]
 fn placement_does_nothing_if_off_or_with_a_single_numa_node() {
     let all = allowed().expect("the kernel reports its CPUs");
@@ -88,6 +90,7 @@ fn placement_does_nothing_if_off_or_with_a_single_numa_node() {
     }
 }
 
+/// Shows: operations.listed-cpus
 #[test]
 fn an_invalid_placement_is_refused_at_the_start() {
     let start = |placement: &str| {

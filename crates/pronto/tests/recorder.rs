@@ -25,6 +25,7 @@ fn contains_note(notes: &[NoteReport], text: &str) -> bool {
     notes.iter().any(|note| note.text.contains(text))
 }
 
+/// Shows: operations.recorded, operations.recent
 #[test]
 fn calls_handlers_and_their_ends_are_recorded() {
     // The handler does not reply while the test lasts.
@@ -81,6 +82,7 @@ struct Poke {}
 #[message(name = "recorder.poke_pooled", reply = Answer)]
 struct PokePooled {}
 
+/// Shows: operations.entry-time
 #[test]
 fn notes_after_a_sleep_have_times_after_it() {
     const PAUSE: Duration = Duration::from_millis(100);

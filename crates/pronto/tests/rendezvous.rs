@@ -83,6 +83,7 @@ fn on_both(name: &str, story: impl Fn(&Pair)) {
     }
 }
 
+/// Shows: calls.post, calls.receive-ends, protocol.rendezvous-response
 #[test]
 fn every_length_arrives_intact_in_any_order() {
     on_both("lengths", |pair| {
@@ -106,6 +107,7 @@ fn every_length_arrives_intact_in_any_order() {
     });
 }
 
+/// Shows: calls.send, protocol.rendezvous-response
 #[test]
 fn a_computing_receiver_does_not_delay_the_sender() {
     on_both("computes", |pair| {
@@ -120,6 +122,7 @@ fn a_computing_receiver_does_not_delay_the_sender() {
     });
 }
 
+/// Shows: calls.send, calls.one-order, calls.eager, protocol.order-rendezvous
 #[test]
 fn a_short_message_does_not_overtake_a_long_one_of_its_tag() {
     on_both("order", |pair| {
@@ -140,6 +143,7 @@ fn a_short_message_does_not_overtake_a_long_one_of_its_tag() {
     });
 }
 
+/// Shows: calls.post, calls.send-ends, calls.send-deadline, calls.long-waits
 #[test]
 fn a_send_without_a_receive_ends() {
     on_both("unreceived", |pair| {
@@ -158,6 +162,7 @@ fn a_send_without_a_receive_ends() {
     });
 }
 
+/// Shows: calls.receive-ends, protocol.rendezvous-failure
 #[test]
 fn too_long_for_the_buffer() {
     on_both("too-long", |pair| {
@@ -172,6 +177,7 @@ fn too_long_for_the_buffer() {
     });
 }
 
+/// Shows: calls.receive-dropped, calls.start-send, calls.sixteen-transfers
 #[test]
 fn dropped_transfers_are_cancelled_and_excess_ones_are_refused() {
     on_both("dropped", |pair| {
@@ -191,6 +197,7 @@ fn dropped_transfers_are_cancelled_and_excess_ones_are_refused() {
     });
 }
 
+/// Shows: calls.send-ends
 #[test]
 fn a_peer_that_goes_away_ends_transfers_in_both_directions() {
     for transport in ["shm", "tcp"] {
@@ -222,6 +229,7 @@ fn pair_with(engine: Engine, transport: &str, name: &str) -> Pair {
     Pair { receiver, sender, to_sender, to_receiver }
 }
 
+/// Shows: calls.start-send, sources.none
 #[test]
 fn without_an_engine_a_message_waits_for_a_call_by_its_receiver() {
     for transport in ["shm", "tcp"] {
@@ -241,6 +249,7 @@ fn without_an_engine_a_message_waits_for_a_call_by_its_receiver() {
     }
 }
 
+/// Shows: sources.timer
 #[test]
 fn a_timer_moves_a_message_without_a_call_by_its_receiver() {
     for transport in ["shm", "tcp"] {

@@ -49,6 +49,7 @@ fn incarnation(which: u32, address: &str, taken: &Arc<Barrier>) -> Node {
         .expect("the node starts")
 }
 
+/// Shows: messages.idempotent
 #[test]
 fn only_idempotent_requests_survive_the_end_of_a_peer() {
     let address = format!("shm:@pronto-retry-{}", std::process::id());

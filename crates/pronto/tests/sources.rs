@@ -81,6 +81,7 @@ fn client(address: &str) -> (Node, Peer) {
     (node, peer)
 }
 
+/// Shows: sources.source, sources.idle, sources.panics
 #[test]
 fn a_programs_sources_are_polled_together_with_its_peers() {
     for (name, policy) in
@@ -113,6 +114,7 @@ fn a_programs_sources_are_polled_together_with_its_peers() {
     }
 }
 
+/// Shows: sources.timer
 #[test]
 fn a_timer_serves_for_a_program_that_computes() {
     let (_server, address) = server("timer", WaitPolicy::Adaptive, Engine::Timer(Nanos::from_millis(2)));
@@ -122,6 +124,7 @@ fn a_timer_serves_for_a_program_that_computes() {
     }
 }
 
+/// Shows: sources.none
 #[test]
 fn without_an_engine_a_node_serves_only_when_its_program_calls_progress() {
     let (server, address) = server("none", WaitPolicy::Adaptive, Engine::None);
@@ -146,6 +149,7 @@ fn without_an_engine_a_node_serves_only_when_its_program_calls_progress() {
     assert_eq!(reply.expect("a reply").number, 5);
 }
 
+/// Shows: sources.spare, sources.stops
 #[test]
 fn a_tasklet_that_never_returns_blocks_neither_peers_nor_shutdown() {
     for engine in [Engine::Idle, Engine::Timer(Nanos::from_millis(2))] {

@@ -281,6 +281,7 @@ mod tests {
         assert!(reader.is_ready() && reader.poll().is_err());
     }
 
+    /// Shows: protocol.line, messages.line
     #[test]
     fn a_line_is_a_cache_line() {
         assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));

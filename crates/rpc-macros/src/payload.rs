@@ -20,10 +20,15 @@ struct Layout {
     encoded_len: TokenStream,
     encode: TokenStream,
     decode: TokenStream,
+    /// Whether the value may own the memory of its message.
+    keeps: TokenStream,
+    /// The statements of `decode_into`, for structs.
+    decode_into: Option<TokenStream>,
 }
 
 pub(crate) fn derive(input: &DeriveInput, root: &TokenStream) -> Result<TokenStream> {
-    let Layout { hash, min_len, max_len, encoded_len, encode, decode } = match &input.data {
+    let Layout { hash, min_len, max_len, encoded_len, encode, decode, keeps, decode_into } = match &input.data
+    {
         Data::Struct(data) => struct_layout(&input.ident, &data.fields, root)?,
         Data::Enum(data) => enum_layout(&input.ident, data, root)?,
         Data::Union(data) => {
@@ -33,6 +38,19 @@ pub(crate) fn derive(input: &DeriveInput, root: &TokenStream) -> Result<TokenStr
             ));
         }
     };
+    let decode_into = decode_into.map(|statements| {
+        quote! {
+            #[inline]
+            fn decode_into<__S: #root::Source>(
+                &mut self,
+                input: &mut #root::Reader<__S>,
+            ) -> ::core::result::Result<(), #root::Malformed> {
+                input.require(<Self as #root::Payload>::MIN_LEN)?;
+                #statements
+                ::core::result::Result::Ok(())
+            }
+        }
+    });
     let generics = bounded(&input.generics, root)?;
     let (impl_generics, type_generics, bounds) = generics.split_for_impl();
     let ident = &input.ident;
@@ -45,6 +63,7 @@ pub(crate) fn derive(input: &DeriveInput, root: &TokenStream) -> Result<TokenStr
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics #root::Payload for #ident #type_generics #bounds {
+            const KEEPS_MEMORY: bool = #keeps;
             const LAYOUT: #root::LayoutHash = #hash;
             const MIN_LEN: usize = #min_len;
             const MAX_LEN: ::core::option::Option<usize> = #max_len;
@@ -61,10 +80,14 @@ pub(crate) fn derive(input: &DeriveInput, root: &TokenStream) -> Result<TokenStr
             }
 
             #[inline]
-            fn decode(input: &mut #root::Reader<'_>) -> ::core::result::Result<Self, #root::Malformed> {
+            fn decode<__S: #root::Source>(
+                input: &mut #root::Reader<__S>,
+            ) -> ::core::result::Result<Self, #root::Malformed> {
                 input.require(<Self as #root::Payload>::MIN_LEN)?;
                 #decode
             }
+
+            #decode_into
         }
 
         #evaluated
@@ -84,6 +107,8 @@ fn struct_layout(ident: &Ident, fields: &Fields, root: &TokenStream) -> Result<L
             ::core::result::Result::Ok(())
         },
         decode: quote!(::core::result::Result::Ok(Self { #(#members: #payloads::decode(input)?),* })),
+        keeps: quote!(false #(|| #payloads::KEEPS_MEMORY)*),
+        decode_into: Some(quote!(#(#payloads::decode_into(&mut self.#members, input)?;)*)),
     })
 }
 
@@ -101,6 +126,7 @@ fn enum_layout(ident: &Ident, data: &DataEnum, root: &TokenStream) -> Result<Lay
         ));
     }
     let (mut hash, mut min_lens, mut max_lens) = (TokenStream::new(), Vec::new(), Vec::new());
+    let mut keeps = quote!(false);
     let (mut len_arms, mut encode_arms, mut decode_arms) =
         (TokenStream::new(), TokenStream::new(), TokenStream::new());
     for (number, variant) in (0..=u8::MAX).zip(&data.variants) {
@@ -110,6 +136,7 @@ fn enum_layout(ident: &Ident, data: &DataEnum, root: &TokenStream) -> Result<Lay
         let case = &variant.ident;
         let opening = format!("{}{{", case.unraw());
         hash.extend(quote!(.text(#opening) #(.text(#names).then(#payloads::LAYOUT))* .text("}")));
+        keeps.extend(quote!(#(|| #payloads::KEEPS_MEMORY)*));
         min_lens.push(quote!(1 #(+ #payloads::MIN_LEN)*));
         max_lens.push(quote!(#root::sum(&[::core::option::Option::Some(1), #(#payloads::MAX_LEN),*])));
         len_arms.extend(quote! {
@@ -145,6 +172,8 @@ fn enum_layout(ident: &Ident, data: &DataEnum, root: &TokenStream) -> Result<Lay
             let [variant] = input.take::<1>()?;
             ::core::result::Result::Ok(match variant { #decode_arms #unknown })
         },
+        keeps,
+        decode_into: None,
     })
 }
 

@@ -51,6 +51,11 @@ impl Executor for SimExecutor {
         unreachable!("no other thread holds an engine");
     }
 
+    fn ring_soon(&self) -> bool {
+        // At the node's next turn or tick.
+        true
+    }
+
     fn sleep_on_channels(&self, _channels: &Channels, _until: Nanos) -> [bool; 2] {
         unreachable!("an actor waits by returning from its turn");
     }

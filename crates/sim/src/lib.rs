@@ -32,6 +32,7 @@ pub mod scenario;
 mod simulation;
 mod state;
 mod strike;
+pub mod threads;
 mod trace;
 mod world;
 

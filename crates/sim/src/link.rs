@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{
-    Completion, ConnectionLimits, FabricError, OutOfBounds, Region, Rights, Status, WrId,
+    Armed, Completion, ConnectionLimits, DoorbellEvent, FabricError, OutOfBounds, Region, Rights, Status,
+    WrId,
 };
 use pronto_wire::{CallId, Header, Kind, RawHeader};
 
@@ -99,6 +100,8 @@ pub(crate) struct Message {
     pub(crate) body: Body,
     /// Work request to be acknowledged, if completions require that.
     pub(crate) wr: Option<WrId>,
+    /// True if its doorbell was rung for a solicited event.
+    pub(crate) solicited: bool,
 }
 
 impl Message {
@@ -115,7 +118,15 @@ impl Message {
     }
 
     pub(crate) fn is_response(&self) -> bool {
-        matches!(self.kind(), Some(Kind::Reply { .. } | Kind::Failure { .. }))
+        self.response().is_some()
+    }
+
+    /// Returns the call of a response; `None` for other messages.
+    pub(crate) fn response(&self) -> Option<CallId> {
+        match self.kind() {
+            Some(Kind::Reply { call, .. } | Kind::Failure { call, .. }) => Some(call),
+            _ => None,
+        }
     }
 
     fn kind(&self) -> Option<Kind> {
@@ -209,7 +220,7 @@ pub(crate) struct End {
     /// True if one-sided work of the peer was carried out here and no poll has reported it yet.
     pub(crate) served: bool,
     pub(crate) grants: BTreeMap<u64, GrantEntry>,
-    pub(crate) armed: bool,
+    pub(crate) armed: Armed,
     pub(crate) event: bool,
     pub(crate) closed: bool,
     pub(crate) failed: Option<FabricError>,
@@ -239,7 +250,7 @@ impl End {
             leases: 0,
             served: false,
             grants: BTreeMap::new(),
-            armed: false,
+            armed: Armed::Nothing,
             event: false,
             closed: false,
             failed: None,
@@ -249,6 +260,25 @@ impl End {
     /// Returns whether this end neither sends nor receives any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.closed || self.failed.is_some()
+    }
+
+    /// Returns whether an event of this kind was requested.
+    pub(crate) fn is_armed_for(&self, event: DoorbellEvent) -> bool {
+        match self.armed {
+            Armed::Nothing => false,
+            Armed::Solicited => event == DoorbellEvent::Solicited,
+            Armed::All => true,
+        }
+    }
+
+    /// Returns whether a poll would find something: a message, a completion, a request of the other end, or the loss.
+    pub(crate) fn has_anything(&self) -> bool {
+        !self.closed
+            && (self.failed.is_some()
+                || self.served
+                || !self.inbox.is_empty()
+                || !self.completions.is_empty()
+                || !self.requests.is_empty())
     }
 
     /// Completes a work request, if it has not completed yet. Returns whether it has not.

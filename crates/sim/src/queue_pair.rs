@@ -16,6 +16,7 @@ use crate::access::Request;
 use crate::link::{Body, End, Exchanged, Frame, GrantEntry, Message, Posted};
 use crate::options::{CompletionMeaning, Target};
 use crate::state::{Event, State};
+use crate::threads;
 use crate::world::{LinkId, SimWorld};
 
 /// Maximum number of simultaneous grants of one end.
@@ -49,13 +50,16 @@ impl SimQueuePair {
         let max_payload = limits.max_send_payload.min(MAX_PAYLOAD);
         let copies = state.options.copies.min(max_payload);
         let by_reference = state.options.completion != CompletionMeaning::Copied;
+        // A channel like a socket tells whether anything is there, and a poll of it is a system call.
+        let polls_without_syscalls = by_reference || !state.has_channels;
         drop(state);
         let capabilities = Capabilities {
             provider: "sim",
             max_payload,
             receive_depth: limits.receive_depth,
             send_depth: limits.send_depth,
-            polls_without_syscalls: true,
+            polls_without_syscalls,
+            visible_when_posted: false,
             by_reference,
             copies,
             pins_memory: false,
@@ -121,7 +125,13 @@ impl SimQueuePair {
         };
         if let Operation::Send { header, payload } = work.operation {
             let inline = payload.copied().is_some();
-            return Ok(Posted::Message(Message { header: *header, inline, body: self.body(payload)?, wr }));
+            return Ok(Posted::Message(Message {
+                header: *header,
+                inline,
+                body: self.body(payload)?,
+                wr,
+                solicited: true,
+            }));
         }
         if self.capabilities.one_sided == OneSided::None {
             return Err(PostError::Unsupported);
@@ -134,7 +144,8 @@ impl SimQueuePair {
 }
 
 /// Puts a message on its line, and completes it if the transport completes it there.
-fn send(state: &mut State, link: LinkId, end: usize, mut message: Message) {
+fn send(state: &mut State, link: LinkId, end: usize, mut message: Message, event: DoorbellEvent) {
+    message.solicited = event == DoorbellEvent::Solicited;
     if message.inline || state.options.completion == CompletionMeaning::Copied {
         message.body.own();
     }
@@ -195,12 +206,12 @@ impl QueuePair for SimQueuePair {
         Ok(())
     }
 
-    fn ring_doorbell(&mut self, _: DoorbellEvent) -> Result<(), FabricError> {
+    fn ring_doorbell(&mut self, event: DoorbellEvent) -> Result<(), FabricError> {
         let mut state = self.world.lock();
         alive(&state.links[self.link.0].ends[self.end])?;
         for posted in core::mem::take(&mut state.link(self.link).ends[self.end].batch) {
             match posted {
-                Posted::Message(message) => send(&mut state, self.link, self.end, message),
+                Posted::Message(message) => send(&mut state, self.link, self.end, message, event),
                 Posted::Request(request) => state.transmit(self.link, self.end, Frame::Request(request)),
             }
         }
@@ -219,9 +230,12 @@ impl QueuePair for SimQueuePair {
             state.answer(self.link, self.end, outcome);
             served = true;
         }
+        if state.has_channels && !state.links[self.link.0].ends[self.end].inbox.is_empty() {
+            state.note("receive", [self.link.0 as u64, self.end as u64, threads::current() as u64]);
+        }
         let end = &mut state.link(self.link).ends[self.end];
         end.served |= served;
-        let Some(Message { header, inline, body, wr }) = end.inbox.pop_front() else {
+        let Some(Message { header, inline, body, wr, solicited: _ }) = end.inbox.pop_front() else {
             alive(end)?;
             let served = core::mem::take(&mut end.served);
             return Ok(if served { PollOutcome::OneSided } else { PollOutcome::Nothing });
@@ -244,18 +258,33 @@ impl QueuePair for SimQueuePair {
     }
 
     fn arm(&mut self, events: Armed) -> Result<(), FabricError> {
-        self.with(|end| {
-            end.armed = events != Armed::Nothing;
-            if end.armed {
-                return alive(end);
-            }
+        let mut state = self.world.lock();
+        if state.has_channels {
+            let what = match events {
+                Armed::Nothing => "disarm",
+                Armed::Solicited => "arm for solicited",
+                Armed::All => "arm for all",
+            };
+            state.note(what, [self.link.0 as u64, self.end as u64, threads::current() as u64]);
+        }
+        let end = &mut state.link(self.link).ends[self.end];
+        end.armed = events;
+        if events == Armed::Nothing {
             end.event = false;
-            Ok(())
-        })
+            return Ok(());
+        }
+        alive(end)
+    }
+
+    fn is_quiet(&self) -> bool {
+        let state = self.world.lock();
+        state.has_channels && !state.links[self.link.0].ends[self.end].has_anything()
     }
 
     fn channel(&self) -> Option<CompletionChannel> {
-        None
+        let state = self.world.lock();
+        let exists = state.has_channels && !state.links[self.link.0].ends[self.end].closed;
+        exists.then(|| CompletionChannel::readable(channel_of(self.link, self.end)))
     }
 
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
@@ -293,6 +322,11 @@ impl QueuePair for SimQueuePair {
     fn close(&mut self) {
         self.world.lock().close(self.link, self.end);
     }
+}
+
+/// Returns the number of an end's channel, which stands for a descriptor.
+pub(crate) fn channel_of(link: LinkId, end: usize) -> i32 {
+    i32::try_from(2 * link.0 + end).expect("a world has few links")
 }
 
 fn alive(end: &End) -> Result<(), FabricError> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pronto_core::Nanos;
-use pronto_core::fabric::{FabricError, PeerFault, Status, WrId};
+use pronto_core::fabric::{Armed, DoorbellEvent, FabricError, PeerFault, Status, WrId};
 use pronto_sync::Arc;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 use pronto_wire::CallId;
@@ -11,8 +11,9 @@ use pronto_wire::CallId;
 use crate::access::Outcome;
 use crate::dial::{Attempt, DialId, Ended};
 use crate::fault::{Fault, Fired};
-use crate::link::{Frame, Link, Message};
+use crate::link::{End, Frame, Link, Message};
 use crate::options::{CompletionMeaning, SimOptions, Target};
+use crate::queue_pair::channel_of;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::world::{LinkId, SimNode};
@@ -42,6 +43,12 @@ pub(crate) struct State {
     pub(crate) unasked: u64,
     pub(crate) attempts: BTreeMap<DialId, Attempt>,
     pub(crate) dials: u64,
+    /// True if threads sleep in channels: queue pairs then have them.
+    pub(crate) has_channels: bool,
+    /// One event in this number is lost; 0 means none. Channels that resemble sockets lose none.
+    pub(crate) lost_event_one_in: u32,
+    /// Channels that have had an event since [`SimWorld::take_rung`](crate::SimWorld::take_rung), in order.
+    pub(crate) rung: Vec<i32>,
     agenda: BTreeMap<(Nanos, u64), Event>,
     scheduled: u64,
 }
@@ -146,6 +153,9 @@ impl State {
             unasked: 0,
             attempts: BTreeMap::new(),
             dials: 0,
+            has_channels: false,
+            lost_event_one_in: 0,
+            rung: Vec::new(),
             agenda: BTreeMap::new(),
             scheduled: 0,
         }
@@ -196,6 +206,12 @@ impl State {
         &mut self.links[link.0]
     }
 
+    /// Returns the end with this channel.
+    pub(crate) fn end_of(&self, channel: i32) -> &End {
+        let channel = usize::try_from(channel).expect("a channel of this world");
+        &self.links[channel / 2].ends[channel % 2]
+    }
+
     pub(crate) fn node(&mut self, node: SimNode) -> &mut Node {
         &mut self.nodes[node.0]
     }
@@ -218,14 +234,31 @@ impl State {
         self.full_until.get(&(from, to)).is_some_and(|until| self.now < *until)
     }
 
-    /// Raises an event at an end if it is armed, which wakes its node.
-    pub(crate) fn touch(&mut self, link: LinkId, end: usize) {
-        let end = &mut self.link(link).ends[end];
-        if core::mem::take(&mut end.armed) {
+    /// Raises an event at an end if it is armed for one of this kind, which wakes its node and the threads that sleep in its channel. A
+    /// channel that resembles a socket wakes them in any case.
+    pub(crate) fn touch(&mut self, link: LinkId, end: usize, event: DoorbellEvent) {
+        let is_armed = self.link(link).ends[end].is_armed_for(event);
+        if is_armed {
+            self.link(link).ends[end].armed = Armed::Nothing;
+        }
+        if is_armed && !self.has_sockets() && self.random.one_in(self.lost_event_one_in) {
+            return;
+        }
+        if self.has_channels && (self.has_sockets() || is_armed) {
+            self.rung.push(channel_of(link, end));
+        }
+        if is_armed {
+            let end = &mut self.link(link).ends[end];
             end.event = true;
             let node = end.node;
             self.wake(node);
         }
+    }
+
+    /// Returns whether channels resemble sockets, which are readable while anything is there. Other channels have an event if one was
+    /// requested before it came.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.options.completion == CompletionMeaning::Copied
     }
 
     pub(crate) fn wake(&mut self, node: SimNode) {
@@ -307,7 +340,7 @@ impl State {
             }
             Frame::Request(request) => {
                 self.link(id).ends[to].requests.push_back(request);
-                self.touch(id, to);
+                self.touch(id, to, DoorbellEvent::Solicited);
             }
             Frame::Response(outcome) => self.conclude(id, to, &outcome),
             Frame::Closed => self.fail(id, to, FabricError::Lost),
@@ -333,9 +366,10 @@ impl State {
         let end = &mut self.link(id).ends[to];
         end.exchanged.responses += u64::from(is_response);
         let unasked = is_response && end.exchanged.responses > end.exchanged.requests;
+        let event = if message.solicited { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
         end.inbox.push_back(message);
         self.unasked += u64::from(unasked);
-        self.touch(id, to);
+        self.touch(id, to, event);
     }
 
     /// Sends the outcome of a one-sided request to the requester.
@@ -358,7 +392,7 @@ impl State {
     pub(crate) fn complete(&mut self, id: LinkId, end: usize, wr: WrId, status: Status) {
         if self.link(id).ends[end].complete(wr, status) {
             self.note("completion", [id.0 as u64, end as u64, u64::from(wr.slot)]);
-            self.touch(id, end);
+            self.touch(id, end, DoorbellEvent::Unsolicited);
         }
     }
 
@@ -374,7 +408,7 @@ impl State {
         link.ends[end].requests.clear();
         link.ends[end].grants.clear();
         link.ends[end].flush();
-        self.touch(id, end);
+        self.touch(id, end, DoorbellEvent::Solicited);
     }
 
     /// Closes an end. Notifies the other end, unless this end has failed before.

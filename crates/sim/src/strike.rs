@@ -1,7 +1,7 @@
 //! Effects of faults on the world.
 
 use pronto_core::Nanos;
-use pronto_core::fabric::ConnectionLimits;
+use pronto_core::fabric::{ConnectionLimits, DoorbellEvent};
 use pronto_sync::atomic::Ordering;
 
 use crate::fault::Fault;
@@ -104,7 +104,7 @@ impl State {
             for end in [0, 1] {
                 let ends = &self.links[index].ends;
                 if ends[end].node == from && ends[1 - end].node == to && !ends[end].is_gone() {
-                    self.touch(LinkId(index), end);
+                    self.touch(LinkId(index), end, DoorbellEvent::Unsolicited);
                 }
             }
         }

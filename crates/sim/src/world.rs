@@ -1,6 +1,7 @@
 //! Handle of a simulated world: its clock, nodes, connections, faults.
 
 use core::fmt;
+use core::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pronto_core::fabric::ConnectionLimits;
@@ -13,6 +14,7 @@ use crate::link::Exchanged;
 use crate::options::SimOptions;
 use crate::queue_pair::SimQueuePair;
 use crate::state::{Event, Node, Slept, State};
+use crate::threads::{self, Quiet};
 use crate::trace::Trace;
 
 /// A machine of the simulated world, with one process.
@@ -41,9 +43,71 @@ impl SimWorld {
         Self { state: Arc::new(Mutex::new(state)), clock }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        threads::point();
+        let quiet = Quiet::new();
         // A panic in a test's thread leaves the state consistent: each method finishes its change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { state, _quiet: quiet }
+    }
+
+    /// Gives queue pairs channels in which simulated threads can sleep. Called before connections are made.
+    pub(crate) fn with_channels(self) -> Self {
+        self.lock().has_channels = true;
+        self
+    }
+
+    /// Makes channels lose one event in `one_in`; 0 means none. The message of a lost event stays.
+    pub(crate) fn losing_events(self, one_in: u32) -> Self {
+        self.lock().lost_event_one_in = one_in;
+        self
+    }
+
+    /// Executes everything due in `span`, and advances the time by it.
+    pub(crate) fn pass(&self, span: Nanos) {
+        let until = self.lock().now + span;
+        self.run_until(until);
+    }
+
+    /// Takes the channels that have had an event since the last call.
+    pub(crate) fn take_rung(&self) -> Vec<i32> {
+        core::mem::take(&mut self.lock().rung)
+    }
+
+    /// Returns whether a channel has an event that would end a sleep.
+    pub(crate) fn is_readable(&self, channel: i32) -> bool {
+        let state = self.lock();
+        let end = state.end_of(channel);
+        !end.closed && if state.has_sockets() { end.has_anything() } else { end.event }
+    }
+
+    /// Returns whether no event can ever come from these channels, because their link is closed or there are none.
+    pub(crate) fn are_closed(&self, channels: &[i32]) -> bool {
+        let state = self.lock();
+        channels.iter().all(|channel| state.end_of(*channel).closed)
+    }
+
+    /// Returns whether a poll would find something at the end with this channel. If `solicited`, only solicited messages and
+    /// the loss of the connection count.
+    pub(crate) fn has_anything(&self, channel: i32, solicited: bool) -> bool {
+        let state = self.lock();
+        let end = state.end_of(channel);
+        if !solicited {
+            return end.has_anything();
+        }
+        !end.closed && (end.failed.is_some() || end.inbox.iter().any(|message| message.solicited))
+    }
+
+    /// Returns whether the response to a call of `from` to `to` has arrived and nobody has received it.
+    pub(crate) fn has_response(&self, from: SimNode, to: SimNode, call: CallId) -> bool {
+        let state = self.lock();
+        let between = |link: &&crate::link::Link| {
+            let nodes = link.ends.each_ref().map(|end| end.node);
+            nodes == [from, to] || nodes == [to, from]
+        };
+        let own = |end: &&crate::link::End| end.node == from && !end.closed;
+        let ends = state.links.iter().filter(between).flat_map(|link| link.ends.iter().filter(own));
+        ends.flat_map(|end| &end.inbox).any(|message| message.response() == Some(call))
     }
 
     /// Adds a live node.
@@ -186,6 +250,27 @@ impl SimWorld {
     /// Returns the number of signalled work requests that have not completed, in the whole world.
     pub fn outstanding(&self) -> usize {
         self.lock().links.iter().flat_map(|link| &link.ends).map(|end| end.outstanding.len()).sum()
+    }
+}
+
+/// The locked state of a world. The simulated thread that holds it is not switched.
+pub(crate) struct Locked<'a> {
+    // Dropped before the thread may be switched.
+    state: MutexGuard<'a, State>,
+    _quiet: Quiet,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }
 

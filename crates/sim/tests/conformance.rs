@@ -65,7 +65,7 @@ fn conforms(options: &SimOptions, lacks: &[Capability]) {
         println!("seed {seed}, {options:?}");
         summary.announce();
         // Threads sleep only in simulated time.
-        summary.assert_complete(&[lacks, &[Capability::NearChannel]].concat());
+        summary.assert_complete(&[lacks, &[Capability::NearChannel, Capability::VisibleWhenPosted]].concat());
         assert_eq!(harness.world.overruns(), 0);
         assert_eq!((harness.world.leases(), harness.world.outstanding()), (0, 0));
     }

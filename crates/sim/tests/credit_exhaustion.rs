@@ -21,6 +21,7 @@ fn story(seed: u64) -> u64 {
     scenario.finish()
 }
 
+/// Shows: protocol.credit-free
 #[test]
 fn exhausted_credits_are_reported_without_deadlock() {
     for_each_seed(100, story);

@@ -58,16 +58,20 @@ fn a_short_limit(seed: u64) -> u64 {
 }
 
 /// Heartbeats at the usual interval would come after the end of the session.
+///
+/// Shows: protocol.heartbeat
 #[test]
 fn a_short_limit_has_short_heartbeats() {
     for_each_seed(100, a_short_limit);
 }
 
+/// Shows: protocol.heartbeat
 #[test]
 fn a_minute_of_silence_takes_no_peer_down() {
     for_each_seed(60, a_minute);
 }
 
+/// Shows: protocol.lateness
 #[test]
 fn a_second_without_a_turn_causes_no_event() {
     for_each_seed(100, a_second_without_a_turn);

@@ -62,6 +62,7 @@ fn short(seed: u64) -> u64 {
     scenario.finish()
 }
 
+/// Shows: protocol.down
 #[test]
 fn a_long_partition_ends_the_session_once() {
     for_each_seed(60, long);

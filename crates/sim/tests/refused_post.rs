@@ -60,6 +60,7 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Session<SimQueuePair>; 2]
     [end(1, 2, [a, bulk_a]), end(2, 1, [b, bulk_b])]
 }
 
+/// Shows: protocol.credit-message, protocol.credit-free, operations.messages
 #[test]
 fn an_acknowledgement_is_sent_once_there_is_room() {
     let world = SimWorld::new(1, SimOptions::like_shm());

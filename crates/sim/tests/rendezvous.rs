@@ -61,6 +61,7 @@ fn in_good_health() {
     tell(20, FaultRates::default(), 2, &ALWAYS);
 }
 
+/// Shows: protocol.rendezvous
 #[test]
 fn links_are_lost_and_transfers_go_on() {
     let rates = FaultRates { cut: Some(Nanos::from_millis(40)), ..FaultRates::default() };

@@ -31,6 +31,7 @@ fn story(seed: u64) -> (u64, [u64; 4]) {
     (scenario.finish(), counts)
 }
 
+/// Shows: protocol.survives, operations.resent, operations.duplicates
 #[test]
 fn sessions_outlive_their_links() {
     let all = Mutex::new([0; COUNTERS.len()]);

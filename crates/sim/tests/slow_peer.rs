@@ -65,6 +65,7 @@ fn a_second_without_a_turn_causes_no_event() {
     for_each_seed(60, stopped_for_a_second);
 }
 
+/// Shows: protocol.down
 #[test]
 fn eight_seconds_without_a_turn_take_the_peer_down_once() {
     for_each_seed(60, stopped_for_eight_seconds);

@@ -40,6 +40,7 @@ fn rates(seed: u64) -> FaultRates {
     }
 }
 
+/// Shows: calls.notify, protocol.order, protocol.notifications, messages.once
 #[test]
 fn the_ledger_is_correct_under_all_faults() {
     let all = Mutex::new(Fired::default());

@@ -128,6 +128,7 @@ fn panics(run: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err(), "it panics");
 }
 
+/// Shows: protocol.credit-requests
 #[test]
 fn each_token_sends_one_response_and_returns_one_credit() {
     let world = SimWorld::new(1, SimOptions::like_shm());

@@ -2,6 +2,8 @@
 //!
 //! The wrappers have the layout of `core`'s types, and only those operations that loom has, too. Therefore code that
 //! compiles for production also compiles for the model checker, and a lint can forbid `core`'s types everywhere else.
+//!
+//! With `--cfg simulated` each operation is preceded by a switch point of the simulation; see `simulated`.
 #![cfg_attr(
     not(loom),
     expect(
@@ -18,6 +20,13 @@ use core::sync::atomic as imp;
 use loom::sync::atomic as imp;
 
 pub use imp::{Ordering, fence};
+
+/// Called before each operation: with `--cfg simulated`, another simulated thread may run here.
+#[inline(always)]
+fn switch_point() {
+    #[cfg(simulated)]
+    crate::simulated::point();
+}
 
 /// The operations that every atomic type has.
 macro_rules! atomic {
@@ -43,18 +52,21 @@ macro_rules! atomic {
             /// Reads the value.
             #[inline(always)]
             pub fn load(&self, order: Ordering) -> $value {
+                switch_point();
                 self.0.load(order)
             }
 
             /// Writes the value.
             #[inline(always)]
             pub fn store(&self, value: $value, order: Ordering) {
+                switch_point();
                 self.0.store(value, order);
             }
 
             /// Writes the value and returns the previous one.
             #[inline(always)]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                switch_point();
                 self.0.swap(value, order)
             }
 
@@ -67,6 +79,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                switch_point();
                 self.0.compare_exchange(current, new, success, failure)
             }
 
@@ -80,18 +93,21 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                switch_point();
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
             /// Combines the value with `value` by OR, and returns the previous value.
             #[inline(always)]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                switch_point();
                 self.0.fetch_or(value, order)
             }
 
             /// Combines the value with `value` by AND, and returns the previous value.
             #[inline(always)]
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                switch_point();
                 self.0.fetch_and(value, order)
             }
         }
@@ -107,18 +123,21 @@ macro_rules! atomic_number {
             /// Adds, wrapping, and returns the previous value.
             #[inline(always)]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                switch_point();
                 self.0.fetch_add(value, order)
             }
 
             /// Subtracts, wrapping, and returns the previous value.
             #[inline(always)]
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                switch_point();
                 self.0.fetch_sub(value, order)
             }
 
             /// Writes the greater of the two, and returns the previous value.
             #[inline(always)]
             pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                switch_point();
                 self.0.fetch_max(value, order)
             }
 
@@ -131,6 +150,7 @@ macro_rules! atomic_number {
                 failure: Ordering,
                 f: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
+                switch_point();
                 self.0.fetch_update(success, failure, f)
             }
         }
@@ -165,6 +185,7 @@ impl<T> AtomicPtr<T> {
     /// Reads the pointer.
     #[inline(always)]
     pub fn load(&self, order: Ordering) -> *mut T {
+        switch_point();
         self.0.load(order)
     }
 
@@ -177,6 +198,7 @@ impl<T> AtomicPtr<T> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<*mut T, *mut T> {
+        switch_point();
         self.0.compare_exchange(current, new, success, failure)
     }
 }

@@ -1,7 +1,8 @@
 //! Atomics, and a few small protocols between threads on which all other crates build.
 //!
 //! This is the only crate that uses `core::sync::atomic`. With `--cfg loom` its names refer to loom's types, so that the
-//! model checker can explore every protocol that is built on them.
+//! model checker can explore every protocol that is built on them. With `--cfg simulated` each operation on an atomic is a point
+//! at which the simulation may run another of its threads.
 //!
 //! | item | purpose |
 //! | --- | --- |
@@ -16,7 +17,7 @@
 #![deny(unsafe_code)]
 
 extern crate alloc;
-#[cfg(any(test, loom, feature = "std"))]
+#[cfg(any(test, loom, simulated, feature = "std"))]
 extern crate std;
 
 pub mod atomic;
@@ -24,6 +25,8 @@ pub mod cell;
 mod flag_waker;
 mod once_box;
 mod padded;
+#[cfg(simulated)]
+pub mod simulated;
 mod thread_number;
 mod try_lock;
 mod wake_word;
@@ -43,9 +46,11 @@ pub use thread_number::thread_number;
 pub use try_lock::{Frees, OnPanic, Poisons, TryLock, TryLockGuard};
 pub use wake_word::{ARMED, Event, WakeWord, WakeWordRef, peer_is_armed};
 
-/// Hints to the CPU. Under loom, they let other threads run.
+/// Hints to the CPU. Under loom and in the simulation, they let other threads run.
 pub mod hint {
-    #[cfg(not(loom))]
+    #[cfg(simulated)]
+    pub use crate::simulated::pause as spin_loop;
+    #[cfg(not(any(loom, simulated)))]
     pub use core::hint::spin_loop;
     #[cfg(loom)]
     pub use loom::hint::spin_loop;

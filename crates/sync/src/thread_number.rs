@@ -3,17 +3,20 @@
 //! The number is a hint. It is unique while at most 64 threads that asked for a number are alive. Otherwise, and without a
 //! standard library, threads share numbers, so that no code may depend on unique ones.
 
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(all(feature = "std", not(any(loom, simulated))))]
 pub use imp::thread_number;
 
+#[cfg(simulated)]
+pub use crate::simulated::number as thread_number;
+
 /// Returns the number of this thread. Without a standard library it is the same for every thread.
-#[cfg(not(all(feature = "std", not(loom))))]
+#[cfg(not(any(all(feature = "std", not(loom)), simulated)))]
 #[inline(always)]
 pub const fn thread_number() -> usize {
     0
 }
 
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(all(feature = "std", not(any(loom, simulated))))]
 mod imp {
     use core::cell::Cell;
     use std::thread_local;

@@ -104,7 +104,9 @@ pub enum GreetingRefusal {
     #[error("a link to this node exists already")]
     Duplicate = 4,
     /// Another process with this id is connected and alive.
-    #[error("another live process uses this node id")]
+    #[error(
+        "another live process has the id of the dialling node: stop it, or give one of the two another id"
+    )]
     IdTaken = 5,
     /// A message type has the same name and another layout.
     #[error("a message type has two layouts: both nodes must be built from the same declaration")]
@@ -137,11 +139,12 @@ impl GreetingRefusal {
         Self::NotPermitted,
     ];
 
-    /// Encodes the refusal.
-    pub fn encode(self) -> Vec<u8> {
+    /// Encodes the refusal of node `by`.
+    pub fn encode(self, by: NodeId) -> Vec<u8> {
         let mut out = Vec::from(MAGIC);
         out.push(REFUSAL);
         out.extend_from_slice(&(self as u16).to_le_bytes());
+        out.extend_from_slice(&by.0.to_le_bytes());
         out
     }
 }
@@ -151,8 +154,13 @@ impl GreetingRefusal {
 #[non_exhaustive]
 pub enum GreetingFault {
     /// The peer refuses the link.
-    #[error("refused: {0}")]
-    Refused(GreetingRefusal),
+    #[error("node {by} refused: {refusal}")]
+    Refused {
+        /// The reason.
+        refusal: GreetingRefusal,
+        /// The node that refuses, as it says.
+        by: NodeId,
+    },
     /// The bytes do not begin with [`MAGIC`], so the sender is not a Pronto node.
     #[error("not a Pronto greeting")]
     Magic,
@@ -309,14 +317,15 @@ impl Greeting {
 }
 
 fn decode_refusal(rest: &[u8]) -> GreetingFault {
-    let Ok(code) = <[u8; 2]>::try_from(rest) else {
-        return GreetingFault::Length { len: rest.len() + 5, expected: 7 };
+    let &[code_low, code_high, by_low, by_high] = rest else {
+        return GreetingFault::Length { len: rest.len() + 5, expected: 9 };
     };
-    let code = u16::from_le_bytes(code);
-    GreetingRefusal::ALL
-        .into_iter()
-        .find(|known| *known as u16 == code)
-        .map_or(GreetingFault::UnknownKind(code), GreetingFault::Refused)
+    let code = u16::from_le_bytes([code_low, code_high]);
+    let by = NodeId(u16::from_le_bytes([by_low, by_high]));
+    match GreetingRefusal::ALL.into_iter().find(|known| *known as u16 == code) {
+        Some(refusal) => GreetingFault::Refused { refusal, by },
+        None => GreetingFault::UnknownKind(code),
+    }
 }
 
 /// Checks that each window has at least the minimum size, and that the sum can be counted by wrapping 16-bit counters.
@@ -404,6 +413,42 @@ mod tests {
         assert_eq!(Greeting::decode(&bare.encode()), Ok(bare));
     }
 
+    /// Shows: protocol.bytes, protocol.refusal, protocol.windows, protocol.types
+    #[test]
+    fn golden_greeting() {
+        let windows = Windows { requests: 0x0102, replies: 0x0304, control: 8, max_payload: 0x0001_0203 };
+        let (name, layout) = (NameHash(0x1112_1314_1516_1718), LayoutHash(0x2122_2324_2526_2728));
+        let greeting = Greeting {
+            versions: (0x0304, 0x0506),
+            features: 0x8000_0000_0000_0001,
+            node: NodeId(0x0708),
+            target: NodeId(0x090a),
+            epoch: Epoch(0x3132_3334_3536_3738),
+            session: Some(SessionId(0x4142_4344_4546_4748)),
+            windows: [windows, Windows { requests: 0x0506, ..windows }],
+            name: "one".into(),
+            types: vec![TypeEntry { name, layout, service: ServiceId(0x5152), type_id: TypeId(0x5354) }],
+        };
+        #[rustfmt::skip]
+        let golden = [
+            b'P', b'R', b'N', b'T', 1, 3, 0x04, 0x03, 0x06, 0x05,
+            1, 0, 0, 0, 0, 0, 0, 0x80,
+            0x08, 0x07, 0x0a, 0x09,
+            0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,
+            0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41,
+            0x02, 0x01, 0x04, 0x03, 8, 0, 0x03, 0x02, 0x01, 0,
+            0x06, 0x05, 0x04, 0x03, 8, 0, 0x03, 0x02, 0x01, 0,
+            1, 0, b'o', b'n', b'e',
+            0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+            0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+            0x52, 0x51, 0x54, 0x53,
+        ];
+        assert_eq!(greeting.encode(), golden);
+        assert_eq!(Greeting::decode(&golden), Ok(greeting));
+        let refusal = GreetingRefusal::WrongNode.encode(NodeId(0x0708));
+        assert_eq!(refusal, [b'P', b'R', b'N', b'T', 2, 2, 0, 0x08, 0x07]);
+    }
+
     #[test]
     fn every_truncation_and_extension_is_refused() {
         let bytes = greeting().encode();
@@ -417,14 +462,22 @@ mod tests {
         );
     }
 
+    /// Shows: protocol.greeting, protocol.refusal
     #[test]
     fn a_refusal_decodes_as_a_refusal() {
         for refusal in GreetingRefusal::ALL {
-            assert_eq!(Greeting::decode(&refusal.encode()), Err(GreetingFault::Refused(refusal)));
+            let by = NodeId(0x0708);
+            let bytes = refusal.encode(by);
+            assert_eq!(Greeting::decode(&bytes), Err(GreetingFault::Refused { refusal, by }));
+            for wrong in [&bytes[..7], &[&bytes[..], &[0]].concat()] {
+                let (len, expected) = (wrong.len(), 9);
+                assert_eq!(Greeting::decode(wrong), Err(GreetingFault::Length { len, expected }));
+            }
         }
-        assert_eq!(Greeting::decode(b"PRNT\x02\xff\xff"), Err(GreetingFault::UnknownKind(0xffff)));
+        assert_eq!(Greeting::decode(b"PRNT\x02\xff\xff\x01\x00"), Err(GreetingFault::UnknownKind(0xffff)));
     }
 
+    /// Shows: protocol.windows
     #[test]
     fn windows_are_bounded() {
         let with = |windows| Greeting { windows: [windows; 2], ..greeting() }.encode();
@@ -440,6 +493,7 @@ mod tests {
         }
     }
 
+    /// Shows: protocol.types
     #[test]
     fn a_type_may_be_listed_once() {
         let entry = greeting().types[0];

@@ -70,6 +70,13 @@ impl RawHeader {
         Self::of_words(u64::from(REPLY) << 32, call_word(call), last_word(acks, 0))
     }
 
+    /// Returns the header of a notification, equal to the result of [`Header::emit`].
+    #[inline(always)]
+    pub fn notification(type_id: TypeId, service: ServiceId, acks: Acks) -> Self {
+        let first = u64::from(NOTIFICATION) << 32 | u64::from(type_id.0) << 48;
+        Self::of_words(first, u64::from(service.0) << 48, last_word(acks, 0))
+    }
+
     #[inline(always)]
     fn of_words(first: u64, second: u64, third: u64) -> Self {
         let words: [U64; HEADER_LEN / 8] = [first.into(), second.into(), third.into()];
@@ -107,6 +114,17 @@ impl RawHeader {
             resent: flags != 0,
             deadline_us: u32::from_le_bytes(deadline_us),
         })
+    }
+
+    /// Returns the type and the service of the notification that this header describes, if it is one, with no other field set. Decides
+    /// like [`Header::check`], but by comparing words.
+    #[inline(always)]
+    pub fn as_notification(&self) -> Option<(TypeId, ServiceId)> {
+        let [first, second, third] = self.words();
+        let [_, _, _, _, kind, flags, type_id @ ..] = first.to_le_bytes();
+        let is_plain = flags == 0 && second << 16 == 0 && third >> 32 == 0;
+        (kind == NOTIFICATION && is_plain)
+            .then(|| (TypeId(u16::from_le_bytes(type_id)), ServiceId((second >> 48) as u16)))
     }
 
     /// Returns the header as little-endian words.
@@ -168,7 +186,7 @@ pub enum FailureCode {
     Cancelled = 7,
     /// The node is shutting down and takes no new requests.
     Draining = 8,
-    /// The reply encodes to a length other than its `encoded_len`.
+    /// The reply is longer than its caller receives, or encodes to a length other than its `encoded_len`.
     ReplyTooLarge = 9,
     /// The handler dropped its call without a reply.
     NoReply = 10,
@@ -212,14 +230,20 @@ impl fmt::Display for FailureCode {
             Self::HandlerError => "the handler returned an error",
             Self::HandlerPanicked => "the handler panicked: see the log of its node",
             Self::NoHandler => "no handler for this message type: register one on the callee",
-            Self::Malformed => "the request is not a valid value of its type: build both nodes from the same declaration",
-            Self::NoWorker => "all workers of the callee wait in calls of their own, and no spare worker is left: try again",
+            Self::Malformed => {
+                "the request is not a valid value of its type: build both nodes from the same declaration"
+            }
+            Self::NoWorker => {
+                "all workers of the callee wait in calls of their own, and no spare worker is left: try again"
+            }
             Self::Expired => "the deadline passed before the handler started",
             Self::Cancelled => "the call was cancelled before the handler started",
             Self::Draining => "the callee is shutting down and takes no new requests",
-            Self::ReplyTooLarge => "the reply encodes to more bytes than its announced length",
+            Self::ReplyTooLarge => {
+                "the reply is longer than the caller's limits.max_payload, or than its announced length"
+            }
             Self::NoReply => "the handler dropped its responder without a reply",
-            Self::NoBuffer => "the callee had no send memory for the reply, or the reply is longer than the caller's limits.max_payload",
+            Self::NoBuffer => "the callee had no send memory for the reply",
         })
     }
 }
@@ -495,6 +519,34 @@ mod tests {
         );
         let kind = Kind::Reply { call: CALL };
         assert_eq!(RawHeader::reply(CALL, ACKS), Header { kind, acks: ACKS }.emit());
+        let kind = Kind::Notification { type_id, service };
+        assert_eq!(RawHeader::notification(type_id, service, ACKS), Header { kind, acks: ACKS }.emit());
+    }
+
+    #[test]
+    fn a_notification_is_known_by_its_words() {
+        for kind in every_kind() {
+            let mut raw = Header { kind, acks: ACKS }.emit();
+            raw.fabric = U32::new(u32::MAX);
+            let expected = match kind {
+                Kind::Notification { type_id, service } => Some((type_id, service)),
+                _ => None,
+            };
+            assert_eq!(raw.as_notification(), expected, "{kind:?}");
+        }
+        // `check` must refuse a notification with any field set that notifications do not use.
+        let strays: [fn(&mut RawHeader); 4] = [
+            |raw| raw.flags = 1,
+            |raw| raw.generation = U32::new(1),
+            |raw| raw.slot = U16::new(1),
+            |raw| raw.deadline_us = U32::new(1),
+        ];
+        for stray in strays {
+            let mut raw = RawHeader::notification(TypeId(3), ServiceId(4), ACKS);
+            assert_eq!(raw.as_notification(), Some((TypeId(3), ServiceId(4))));
+            stray(&mut raw);
+            assert!(raw.as_notification().is_none() && Header::check(&raw, 0).is_err());
+        }
     }
 
     #[test]
@@ -523,6 +575,7 @@ mod tests {
         }
     }
 
+    /// Shows: protocol.bytes, protocol.flags
     #[test]
     fn golden_request() {
         let (type_id, service) = (TypeId(0x0304), ServiceId(0x0506));
@@ -536,6 +589,24 @@ mod tests {
         assert_eq!(bytes, golden);
     }
 
+    /// Shows: protocol.bytes, protocol.kinds, protocol.service
+    #[test]
+    fn golden_kinds() {
+        let numbers: alloc::vec::Vec<_> =
+            every_kind().map(|kind| Header { kind, acks: ACKS }.emit().as_array()[4]).collect();
+        assert_eq!(numbers[..8], [1, 1, 2, 3, 5, 6, 7, 8], "in the order of `every_kind`");
+        assert!(numbers[8..].iter().all(|number| *number == 4), "failures");
+        let failure = Kind::Failure { call: CALL, code: FailureCode::HandlerError };
+        let bytes = *Header { kind: failure, acks: ACKS }.emit().as_array();
+        #[rustfmt::skip]
+        let golden = [
+            0, 0, 0, 0, 4, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
+            0x02, 0x01, FailureCode::HandlerError as u8, 0, 0x12, 0x11, 0x22, 0x21, 0, 0, 0, 0,
+        ];
+        assert_eq!(bytes, golden);
+    }
+
+    /// Shows: protocol.fabric-word
     #[test]
     fn the_fabric_word_is_ignored() {
         let mut raw = Header { kind: Kind::Credit, acks: ACKS }.emit();
@@ -543,6 +614,7 @@ mod tests {
         assert!(Header::check(&raw, 0).is_ok());
     }
 
+    /// Shows: protocol.flags, protocol.no-payload
     #[test]
     fn illegal_headers_are_named() {
         let raw = |change: fn(&mut RawHeader)| {
@@ -568,6 +640,8 @@ mod tests {
     }
 
     /// Sets each field alone. An accepted header must emit the same bytes again, so that no field was ignored.
+    ///
+    /// Shows: protocol.stray-fields
     #[test]
     fn a_field_that_a_kind_does_not_use_is_refused() {
         let setters: [fn(&mut RawHeader); 5] = [

@@ -87,6 +87,7 @@ impl fmt::Debug for InlinePayload {
 mod tests {
     use super::*;
 
+    /// Shows: protocol.line, messages.line
     #[test]
     fn an_inline_payload_holds_at_most_40_bytes() {
         let bytes: [u8; 41] = core::array::from_fn(|i| u8::try_from(i).unwrap());

@@ -8,8 +8,10 @@ mod child;
 mod counts;
 mod lab;
 mod licences;
+mod mirror;
 mod mutate;
 mod package;
+mod probes;
 mod refute;
 mod report;
 mod soak;
@@ -39,7 +41,7 @@ enum Command {
     /// Run every test of the project; install the programs that they need.
     Test(test::Options),
     /// Check the style rules that rustfmt and clippy do not check.
-    Tidy,
+    Tidy(tidy::Options),
     /// Check licences, banned crates and sources of every dependency against deny.toml.
     Licences,
     /// Run the full forms of the randomised and exhaustive tests.
@@ -72,7 +74,7 @@ fn run(command: &Command) -> Result<ExitCode> {
     let workspace = Workspace::discover()?;
     match command {
         Command::Test(options) => test::run(&workspace, options),
-        Command::Tidy => Ok(verdict("tidy", &tidy::check(&workspace)?)),
+        Command::Tidy(options) => tidy::run(&workspace, options),
         Command::Licences => Ok(verdict("licences", &licences::check(&workspace)?)),
         Command::Soak(options) => soak::run(&workspace, options),
         Command::Mutate(options) => mutate::run(&workspace, options),

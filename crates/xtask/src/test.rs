@@ -17,7 +17,7 @@ const HANGS_AFTER_BUDGETS: u32 = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Skip the slow stages: release builds, simulation, fuzzing, faults, sanitizers, the demo.
+    /// Skip the slow stages: release builds, simulation, fuzzing, faults, sanitizers, the lab, the package.
     #[arg(long)]
     quick: bool,
     /// Run only these stages (repeatable).

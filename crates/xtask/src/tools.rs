@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::child::CommandLine;
+use crate::workspace::{Workspace, cargo};
 
 /// A program, and the Debian package that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,15 +128,78 @@ pub(crate) fn is_root() -> Result<bool> {
     Ok(output.stdout.trim_ascii() == b"0")
 }
 
-/// Returns whether rustup has a nightly toolchain on this machine. Downloads nothing.
-pub(crate) fn has_nightly() -> bool {
-    let Ok(output) = Command::new("rustup").args(["toolchain", "list"]).output() else { return false };
-    String::from_utf8_lossy(&output.stdout).lines().any(|line| line.starts_with("nightly"))
+/// A program on crates.io, in a fixed version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crate {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// Arguments with which the program shows its version.
+    pub(crate) shown_by: &'static [&'static str],
+    /// Further options of `cargo install`.
+    pub(crate) options: &'static [&'static str],
+}
+
+/// Returns the path of a program, which is installed below the target folder if this version is not there.
+///
+/// # Errors
+/// Cargo cannot install the program.
+pub(crate) fn installed(workspace: &Workspace, wanted: &Crate) -> Result<PathBuf> {
+    let Crate { name, version, shown_by, options } = *wanted;
+    let folder = workspace.target.join("tools");
+    let program = folder.join("bin").join(name);
+    let shown = Command::new(&program).args(shown_by).output();
+    if !shown.is_ok_and(|output| shows_version(&output.stdout, version)) {
+        println!("installing {name} {version} below {}", folder.display());
+        let status = Command::new(cargo())
+            .current_dir(&workspace.root)
+            .args(["install", name, "--locked", "--version", version])
+            .args(options)
+            .arg("--root")
+            .arg(&folder)
+            .status()
+            .context("cannot start cargo")?;
+        ensure!(status.success(), "cargo cannot install {name} {version}");
+    }
+    Ok(program)
+}
+
+/// Returns whether the output of `--version` ends with this version, such as "mdbook v0.5.4".
+fn shows_version(output: &[u8], version: &str) -> bool {
+    let text = String::from_utf8_lossy(output);
+    text.split_whitespace().next_back().is_some_and(|word| word.trim_start_matches('v') == version)
+}
+
+/// Returns a cargo whose compiler has AddressSanitizer for `target`: that of the pinned toolchain, which contains the runtime library, and
+/// which accepts unstable options if `RUSTC_BOOTSTRAP` is set; otherwise that of a nightly toolchain. Returns `None` if there is neither.
+/// Downloads nothing.
+pub(crate) fn sanitizing_cargo(target: &str) -> Option<CommandLine> {
+    let sysroot = output_of("rustc", &["--print", "sysroot"])?;
+    let libraries = PathBuf::from(sysroot.trim()).join("lib/rustlib").join(target).join("lib");
+    if libraries.join("librustc-stable_rt.asan.a").is_file() {
+        return Some(CommandLine::cargo([""; 0]).env("RUSTC_BOOTSTRAP", "1"));
+    }
+    let has_nightly =
+        output_of("rustup", &["toolchain", "list"])?.lines().any(|line| line.starts_with("nightly"));
+    has_nightly.then(|| CommandLine::new("rustup", ["run", "nightly", "cargo"]))
+}
+
+/// Returns the output of a program, or `None` if it cannot be started.
+fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_is_the_last_word() {
+        assert!(
+            shows_version(b"mdbook v0.5.4\n", "0.5.4") && shows_version(b"cargo-mutants 27.1.0\n", "27.1.0")
+        );
+        assert!(!shows_version(b"mdbook v0.5.40\n", "0.5.4") && !shows_version(b"", "0.5.4"));
+    }
 
     #[test]
     fn only_missing_packages_are_installed_once() {

@@ -24,8 +24,6 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    /// Whether the package is a default member, whose programs `cargo run` at the root can choose.
-    pub(crate) is_default: bool,
     pub(crate) targets: Vec<Target>,
     marks: Value,
 }
@@ -55,10 +53,9 @@ impl Workspace {
             |key: &str| metadata[key].as_str().with_context(|| format!("cargo metadata has no `{key}`"));
         let list =
             |key: &str| metadata[key].as_array().with_context(|| format!("cargo metadata has no `{key}`"));
-        let defaults = list("workspace_default_members")?;
         let mut packages = Vec::new();
         for entry in list("packages")? {
-            packages.push(Package::read(entry, defaults)?);
+            packages.push(Package::read(entry)?);
         }
         packages.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Self { root: text("workspace_root")?.into(), target: text("target_directory")?.into(), packages })
@@ -71,7 +68,7 @@ impl Workspace {
 }
 
 impl Package {
-    fn read(entry: &Value, defaults: &[Value]) -> Result<Self> {
+    fn read(entry: &Value) -> Result<Self> {
         let name = entry["name"].as_str().context("a package without a name")?;
         let manifest = Path::new(entry["manifest_path"].as_str().context("a package without a manifest")?);
         let mut targets = Vec::new();
@@ -88,7 +85,6 @@ impl Package {
         Ok(Self {
             name: name.into(),
             folder: manifest.parent().context("a manifest without a folder")?.into(),
-            is_default: defaults.contains(&entry["id"]),
             targets,
             marks: entry["metadata"]["pronto"].clone(),
         })
@@ -155,8 +151,7 @@ pub(crate) mod tests {
             })
             .collect();
         let metadata = json!({
-            "packages": entries, "workspace_default_members": [packages[0].0],
-            "workspace_root": "/w", "target_directory": "/w/target",
+            "packages": entries, "workspace_root": "/w", "target_directory": "/w/target",
         });
         Workspace::read(&metadata).unwrap()
     }
@@ -170,17 +165,13 @@ pub(crate) mod tests {
         ]);
         let names: Vec<_> = workspace.marked("loom").map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["a"]);
-        assert!(workspace.packages[0].is_default && !workspace.packages[1].is_default);
         assert_eq!(workspace.packages[2].targets_of("test").collect::<Vec<_>>(), ["faults_kill"]);
     }
 
     #[test]
-    fn this_workspace_has_default_members() {
+    fn this_workspace_has_members() {
         let workspace = Workspace::discover().unwrap();
-        assert!(workspace.packages.iter().any(|package| package.is_default && package.name == "pronto-core"));
-        assert!(
-            workspace.packages.iter().any(|package| !package.is_default && package.name == "pronto-xtask")
-        );
+        assert!(workspace.packages.iter().any(|package| package.name == "pronto-xtask"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Runs a node from a configuration file. SIGTERM and SIGINT let open calls finish, then stop the node.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Example:\n  prontod --config /etc/pronto/1.toml")]
+#[command(name = "prontod", version, after_help = "Example:\n  prontod --config /etc/pronto/1.toml")]
 struct Options {
     /// Configuration file of the node (docs/operations.md).
     #[arg(long, value_name = "FILE")]

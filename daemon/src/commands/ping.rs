@@ -15,7 +15,7 @@ use super::write_stdout;
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "ping", describe, run };
 
 fn describe() -> Command {
-    with_node_options(Command::new("ping"))
+    with_node_options(Command::new("ping"), "")
         .about("Calls a node several times and prints the time of each call")
         .after_help(
             "One warm-up call is made before the --count measured calls and reported separately.\n\

@@ -14,10 +14,16 @@ pub(super) struct Reached {
     _visitor: Node,
 }
 
-/// Adds the options that select a node to a subcommand.
-pub(super) fn with_node_options(command: Command) -> Command {
+/// Adds the options that select a node to a subcommand. `rest` is the usage of its other required arguments.
+pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
     let numbers = value_parser!(u16).range(1..=i64::from(FIRST_VISITOR.0 - 1));
+    let name = command.get_name().to_owned();
+    // The generated usage would show NODE as optional, or as required, for both forms.
+    let usage = format!(
+        "pronto {name} [OPTIONS] <NODE> {rest}--at <ADDRESS>\n       pronto {name} [OPTIONS] [NODE] {rest}--config <FILE>"
+    );
     command
+        .override_usage(usage)
         .arg(
             Arg::new("node")
                 .value_name("NODE")
@@ -68,9 +74,15 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
         ),
         error => error.into(),
     })?;
-    let peer = visitor
-        .wait_for_peer(node, limit)
-        .with_context(|| format!("cannot connect to node {node} at {}", addresses.join(" or ")))?;
+    let peer = visitor.wait_for_peer(node, limit).map_err(|error| match error {
+        // The reason names the address.
+        NodeError::NotUp { why: Some(why), .. } => {
+            anyhow!("cannot connect to node {node} within {} s: {why}", limit.as_secs())
+        }
+        error => {
+            anyhow!(error).context(format!("cannot connect to node {node} at {}", addresses.join(" or ")))
+        }
+    })?;
     Ok(Reached { peer, _visitor: visitor })
 }
 

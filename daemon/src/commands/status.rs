@@ -1,9 +1,11 @@
 //! `pronto status`: prints the state of a node.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use pronto::NodeId;
 use pronto::admin::{
     Counter, FIRST_VISITOR, NoteReport, PeerReport, RecentReport, StatusReport, recent_of, status_of,
 };
@@ -15,7 +17,7 @@ use super::write_stdout;
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe, run };
 
 fn describe() -> Command {
-    with_node_options(Command::new("status"))
+    with_node_options(Command::new("status"), "")
         .about("Prints the state of a node: its peers, message types and counters")
         .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
         .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Show counters that are zero and visitors without a link as well"))
@@ -34,7 +36,13 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(most) = options.get_one::<u32>("recent") {
         let report =
             recent_of(&reached.peer, *most).context("connected to the node, but the request failed")?;
+        let types = if options.get_flag("json") {
+            Vec::new()
+        } else {
+            status_of(&reached.peer).context("connected to the node, but the request failed")?.types
+        };
         write_stdout(&notes_of(&report, options.get_flag("json")))?;
+        write_stdout(&types_of(&report, reached.peer.node(), &types))?;
         return Ok(ExitCode::SUCCESS);
     }
     let report = status_of(&reached.peer).context("connected to the node, but the request failed")?;
@@ -53,6 +61,25 @@ fn notes_of(report: &RecentReport, as_json: bool) -> String {
     let note = |note: &NoteReport| serde_json::json!({ "thread": note.thread, "time_us": note.time_us, "text": note.text });
     let notes: Vec<_> = report.notes.iter().map(note).collect();
     format!("{}\n", serde_json::json!({ "notes": notes }))
+}
+
+/// Returns a line with the names of the types whose numbers are in the notes, or nothing if there are none. A note has eight bits for the
+/// number, which several types of a larger node share.
+fn types_of(report: &RecentReport, node: NodeId, types: &[String]) -> String {
+    let numbers = report.notes.iter().filter_map(|note| note.text.rsplit_once(", type ")?.1.parse().ok());
+    let numbers: BTreeSet<usize> = numbers.collect();
+    let named: Vec<_> = numbers
+        .into_iter()
+        .filter_map(|number| {
+            let names: Vec<_> =
+                types.iter().skip(number).step_by(1 << u8::BITS).map(String::as_str).collect();
+            (!names.is_empty()).then(|| format!("{number} = {}", names.join(" or ")))
+        })
+        .collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    format!("types of node {node}: {}\n", named.join(", "))
 }
 
 fn counts(counters: &[Counter]) -> serde_json::Map<String, serde_json::Value> {
@@ -188,6 +215,23 @@ mod tests {
 
     use super::*;
 
+    /// Shows: operations.recent-types
+    #[test]
+    fn types_in_notes_are_named_below_them() {
+        let note = |text: &str| NoteReport { thread: "pronto-serve".into(), time_us: 5, text: text.into() };
+        let handles = |number| note(&format!("handles, peer 2, call 0.1, type {number}"));
+        let notes = vec![handles(1), handles(0), note("sleeps"), handles(1), handles(9)];
+        let mut types: Vec<_> = ["a.zero", "a.one", "a.two"].map(String::from).into();
+        let report = RecentReport { notes };
+        assert_eq!(types_of(&report, NodeId(7), &types), "types of node 7: 0 = a.zero, 1 = a.one\n");
+        types.resize(257, "a.more".into());
+        assert_eq!(
+            types_of(&report, NodeId(7), &types),
+            "types of node 7: 0 = a.zero or a.more, 1 = a.one, 9 = a.more\n"
+        );
+        assert_eq!(types_of(&RecentReport { notes: vec![note("sleeps")] }, NodeId(7), &types), "");
+    }
+
     fn report() -> StatusReport {
         let counter = |name: &str, count| Counter { name: name.into(), count };
         let peer = PeerReport {
@@ -224,6 +268,7 @@ mod tests {
         }
     }
 
+    /// Shows: calls.status-waits, calls.eager-limit, operations.tier-status, operations.placement-status, operations.all
     #[test]
     fn zeros_are_shown_on_demand() {
         assert!(!as_text(&report(), false).contains("lost_wake_ups"));
@@ -245,6 +290,7 @@ mod tests {
         assert!(!as_text(&report(), false).contains("key_panics"));
     }
 
+    /// Shows: operations.waits, operations.json-oversubscribed
     #[test]
     fn reason_for_immediate_sleep_is_shown() {
         let mut report = report();
@@ -256,6 +302,7 @@ mod tests {
         assert_eq!(as_json(&report)["oversubscribed"], true);
     }
 
+    /// Shows: calls.last-failure, operations.down-line, operations.not-reached, operations.json-state, operations.json-down
     #[test]
     fn reason_for_a_missing_peer_is_shown() {
         let mut report = report();
@@ -287,6 +334,7 @@ mod tests {
         assert!(as_text(&report, true).contains("peer 64005"));
     }
 
+    /// Shows: operations.json-epoch, operations.json-counters, operations.json-node, operations.json-state
     #[test]
     fn json_has_every_peer() {
         let json = as_json(&report());

@@ -14,17 +14,17 @@ use super::write_stdout;
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "waiting", describe, run };
 
 fn describe() -> Command {
-    with_node_options(Command::new("waiting"))
+    with_node_options(Command::new("waiting"), "<HOW> --peer <PEER> ")
         // NODE may be left out before HOW.
         .allow_missing_positional(true)
         .about("Sets how a running node waits for one of its peers: polling, sleeping, or both")
         .after_help(
-                "The override applies to all waits of the node for that peer, also in handlers, until the node ends; `asked` removes it.\n\
+                "The override applies to all waits of the node for that peer, also in handlers, until the node ends; `reset` removes it.\n\
                  The serving thread waits for all peers at the same time, so it uses the longest polling time requested for any of them.\n\
                  `pronto status` shows how the node waits for each peer, and why. Only processes on the node's host may set an override.\n\n\
              Examples:\n  pronto waiting block --peer 2 --config /etc/pronto/1.toml\n  \
              pronto waiting adaptive --peer 2 --bound 20us --config /etc/pronto/1.toml\n  \
-             pronto waiting 1 asked --peer 2 --at shm:/run/pronto/1.sock",
+             pronto waiting 1 reset --peer 2 --at shm:/run/pronto/1.sock",
         )
         .arg(
             Arg::new("peer")
@@ -38,8 +38,8 @@ fn describe() -> Command {
             Arg::new("how")
                 .value_name("HOW")
                 .required(true)
-                .value_parser(["spin", "block", "adaptive", "asked"])
-                .help("spin: always poll; block: sleep immediately; adaptive: poll, then sleep; asked: remove the override"),
+                .value_parser(["spin", "block", "adaptive", "reset"])
+                .help("spin: always poll; block: sleep immediately; adaptive: poll, then sleep; reset: remove the override, so that each call waits as it asks"),
         )
         .arg(
             Arg::new("bound")
@@ -55,7 +55,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let bound = options.get_one::<Duration>("bound");
     let request = WaitingRequest {
         peer: *options.get_one("peer").expect("clap asks for it"),
-        policy: (how != "asked").then(|| how.clone()),
+        policy: (how != "reset").then(|| how.clone()),
         bound_ns: bound.map(|bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)),
     };
     let reached = reach(options)?;

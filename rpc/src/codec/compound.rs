@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use pronto_wire::LayoutHash;
 
-use super::{Fault, Full, Malformed, Payload, Reader, Writer, layout};
+use super::{Fault, Full, Malformed, Payload, Reader, Source, Writer, layout};
 
 impl Payload for () {
     const LAYOUT: LayoutHash = LayoutHash::of("tuple(").text(")");
@@ -22,12 +22,13 @@ impl Payload for () {
     }
 
     #[inline]
-    fn decode(_: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(_: &mut Reader<S>) -> Result<Self, Malformed> {
         Ok(())
     }
 }
 
 impl<T: Payload> Payload for Option<T> {
+    const KEEPS_MEMORY: bool = T::KEEPS_MEMORY;
     const LAYOUT: LayoutHash = LayoutHash::of("option").then(T::LAYOUT);
     const MIN_LEN: usize = 1;
     const MAX_LEN: Option<usize> = layout::sum(&[Some(1), T::MAX_LEN]);
@@ -49,7 +50,7 @@ impl<T: Payload> Payload for Option<T> {
     }
 
     #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
         match u8::decode(input)? {
             0 => Ok(None),
             1 => T::decode(input).map(Some),
@@ -76,7 +77,7 @@ impl Payload for Duration {
     }
 
     #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
         input.require(Self::MIN_LEN)?;
         let (seconds, nanoseconds) = (u64::decode(input)?, u32::decode(input)?);
         if nanoseconds >= 1_000_000_000 {
@@ -89,6 +90,7 @@ impl Payload for Duration {
 macro_rules! tuples {
     ($(($($part:ident $index:tt),+))*) => {$(
         impl<$($part: Payload),+> Payload for ($($part,)+) {
+            const KEEPS_MEMORY: bool = false $(|| $part::KEEPS_MEMORY)+;
             const LAYOUT: LayoutHash = LayoutHash::of("tuple(")$(.then($part::LAYOUT))+.text(")");
             const MIN_LEN: usize = 0 $(+ $part::MIN_LEN)+;
             const MAX_LEN: Option<usize> = layout::sum(&[$($part::MAX_LEN),+]);
@@ -106,9 +108,15 @@ macro_rules! tuples {
             }
 
             #[inline]
-            fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+            fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
                 input.require(Self::MIN_LEN)?;
                 Ok(($($part::decode(input)?,)+))
+            }
+
+            #[inline]
+            fn decode_into<S: Source>(&mut self, input: &mut Reader<S>) -> Result<(), Malformed> {
+                $(self.$index.decode_into(input)?;)+
+                Ok(())
             }
         }
     )*};

@@ -15,6 +15,7 @@ pub mod layout;
 mod numbers;
 mod reader;
 mod sequences;
+mod source;
 mod writer;
 
 use alloc::vec::Vec;
@@ -22,6 +23,8 @@ use alloc::vec::Vec;
 use pronto_wire::LayoutHash;
 
 pub use reader::{Fault, Malformed, Reader};
+pub(crate) use source::Owner;
+pub use source::{SharedSource, Source};
 pub use writer::{Full, Writer};
 
 /// Bytes of memory that a sequence may reserve per byte of input left, before it decodes its items.
@@ -41,6 +44,9 @@ pub const ALLOCATION_FACTOR: usize = 8;
     note = "for a type of your own, write `#[derive(Payload)]` above it"
 )]
 pub trait Payload: Sized {
+    /// Whether a decoded value may own the memory in which its message arrived: it contains [`Bytes`](crate::Bytes).
+    const KEEPS_MEMORY: bool = false;
+
     /// Hash of the layout: field names, their order and their types, recursively.
     const LAYOUT: LayoutHash;
 
@@ -63,7 +69,17 @@ pub trait Payload: Sized {
     ///
     /// # Errors
     /// [`Malformed`] if the bytes are not a value of this type.
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed>;
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed>;
+
+    /// Reads a value into this one. Vectors, boxed slices and strings keep their memory if it is long enough.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are not a value of this type; this value is then partly overwritten.
+    #[inline]
+    fn decode_into<S: Source>(&mut self, input: &mut Reader<S>) -> Result<(), Malformed> {
+        *self = Self::decode(input)?;
+        Ok(())
+    }
 
     /// Writes the items in order. Implementations for numbers copy the whole slice.
     ///
@@ -74,18 +90,32 @@ pub trait Payload: Sized {
         items.iter().try_for_each(|item| item.encode(out))
     }
 
-    /// Reads `count` items. The caller has checked that the input can contain `count` items ([`Reader::count`]).
+    /// Reads `count` items, and appends them to `items`, which is empty. The caller has checked that the input can contain `count` items
+    /// ([`Reader::count`]).
     ///
     /// # Errors
     /// [`Malformed`] if an item is malformed.
     #[inline]
-    fn decode_vec(count: usize, input: &mut Reader<'_>) -> Result<Vec<Self>, Malformed> {
+    fn decode_items<S: Source>(
+        count: usize,
+        items: &mut Vec<Self>,
+        input: &mut Reader<S>,
+    ) -> Result<(), Malformed> {
         let justified = input.left().saturating_mul(ALLOCATION_FACTOR) / size_of::<Self>().max(1);
-        let mut items = Vec::with_capacity(count.min(justified));
+        items.reserve_exact(count.min(justified));
         for _ in 0..count {
             items.push(Self::decode(input)?);
         }
-        Ok(items)
+        Ok(())
+    }
+
+    /// Reads as many items as `items` has, into these.
+    ///
+    /// # Errors
+    /// [`Malformed`] if an item is malformed; the items are then partly overwritten.
+    #[inline]
+    fn decode_slice<S: Source>(items: &mut [Self], input: &mut Reader<S>) -> Result<(), Malformed> {
+        items.iter_mut().try_for_each(|item| item.decode_into(input))
     }
 
     /// Reads `N` items, without allocating.
@@ -93,7 +123,7 @@ pub trait Payload: Sized {
     /// # Errors
     /// [`Malformed`] if an item is malformed.
     #[inline]
-    fn decode_array<const N: usize>(input: &mut Reader<'_>) -> Result<[Self; N], Malformed> {
+    fn decode_array<const N: usize, S: Source>(input: &mut Reader<S>) -> Result<[Self; N], Malformed> {
         let mut items = [const { None }; N];
         for item in &mut items {
             *item = Some(Self::decode(input)?);
@@ -119,8 +149,25 @@ pub fn encode_message<P: Payload>(message: &P, out: &mut [u8]) -> Result<usize, 
 /// [`Malformed`] with the fault and its offset.
 #[inline]
 pub fn decode_message<P: Payload>(bytes: &[u8]) -> Result<P, Malformed> {
-    let mut reader = Reader::new(bytes);
+    decode_whole(Reader::new(bytes))
+}
+
+/// Reads a whole message, which must be all that is left.
+#[inline]
+pub(crate) fn decode_whole<P: Payload, S: Source>(mut reader: Reader<S>) -> Result<P, Malformed> {
     let message = P::decode(&mut reader)?;
     reader.finish()?;
     Ok(message)
+}
+
+/// Reads a whole message, which must be exactly `bytes`, into `message`. Its vectors, boxed slices and strings keep their memory if it is
+/// long enough.
+///
+/// # Errors
+/// [`Malformed`] with the fault and its offset; the message is then partly overwritten.
+#[inline]
+pub fn decode_message_into<P: Payload>(message: &mut P, bytes: &[u8]) -> Result<(), Malformed> {
+    let mut reader = Reader::new(bytes);
+    message.decode_into(&mut reader)?;
+    reader.finish()
 }

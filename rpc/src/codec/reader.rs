@@ -2,6 +2,9 @@
 
 use thiserror::Error;
 
+use super::Source;
+use crate::bytes::Bytes;
+
 /// An error of bytes that are not a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("malformed at offset {offset}: {fault}")]
@@ -62,28 +65,28 @@ pub enum Fault {
 
 /// A reader of bytes, from the first to the last.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
-    rest: &'a [u8],
+pub struct Reader<S> {
+    rest: S,
     len: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<S: Source> Reader<S> {
     /// Returns a reader at the beginning of `bytes`.
     #[inline]
-    pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, len: bytes.len() }
+    pub fn new(bytes: S) -> Self {
+        Self { len: bytes.left(), rest: bytes }
     }
 
     /// Returns the number of bytes read so far.
     #[inline]
-    pub const fn offset(&self) -> usize {
-        self.len - self.rest.len()
+    pub fn offset(&self) -> usize {
+        self.len - self.left()
     }
 
     /// Returns the number of bytes left.
     #[inline]
-    pub const fn left(&self) -> usize {
-        self.rest.len()
+    pub fn left(&self) -> usize {
+        self.rest.left()
     }
 
     /// Checks that `len` bytes are left. The compiler can then omit the checks of the fields that follow.
@@ -92,7 +95,7 @@ impl<'a> Reader<'a> {
     /// [`Fault::Truncated`] if fewer are left.
     #[inline]
     pub fn require(&self, len: usize) -> Result<(), Malformed> {
-        if self.rest.len() < len { Err(self.truncated(len)) } else { Ok(()) }
+        if self.left() < len { Err(self.truncated(len)) } else { Ok(()) }
     }
 
     /// Takes the next `N` bytes.
@@ -101,20 +104,30 @@ impl<'a> Reader<'a> {
     /// [`Fault::Truncated`] if fewer are left.
     #[inline]
     pub fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let Some((taken, rest)) = self.rest.split_first_chunk() else { return Err(self.truncated(N)) };
-        self.rest = rest;
-        Ok(*taken)
+        match self.rest.take() {
+            Some(taken) => Ok(taken),
+            None => Err(self.truncated(N)),
+        }
     }
 
-    /// Takes the next `len` bytes.
+    /// Takes the next `len` bytes, and passes them to `each` in pieces. The length of each piece except the last is a multiple of 64 bytes.
+    ///
+    /// # Errors
+    /// [`Fault::Truncated`] if fewer are left; `each` is not called then.
+    #[inline(always)]
+    pub fn take_pieces(&mut self, len: usize, each: impl FnMut(&[u8])) -> Result<(), Malformed> {
+        if self.rest.take_pieces(len, each) { Ok(()) } else { Err(self.truncated(len)) }
+    }
+
+    /// Takes the next `len` bytes as a value that owns them.
     ///
     /// # Errors
     /// [`Fault::Truncated`] if fewer are left.
-    #[inline]
-    pub fn take_slice(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let Some((taken, rest)) = self.rest.split_at_checked(len) else { return Err(self.truncated(len)) };
-        self.rest = rest;
-        Ok(taken)
+    pub fn take_bytes(&mut self, len: usize) -> Result<Bytes, Malformed> {
+        match self.rest.take_bytes(len) {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.truncated(len)),
+        }
     }
 
     /// Takes the number of items that follow, each at least `item_len` bytes long.
@@ -142,7 +155,7 @@ impl<'a> Reader<'a> {
     /// [`Fault::Trailing`] if bytes are left.
     #[inline]
     pub fn finish(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.refuse(0, Fault::Trailing(self.left()))) }
+        if self.left() == 0 { Ok(()) } else { Err(self.refuse(0, Fault::Trailing(self.left()))) }
     }
 
     #[cold]
@@ -157,21 +170,25 @@ mod tests {
 
     #[test]
     fn faults_have_their_offset() {
-        let mut reader = Reader::new(&[1, 2, 3, 4, 5]);
+        let mut reader = Reader::new([1, 2, 3, 4, 5].as_slice());
         assert_eq!(reader.take(), Ok([1, 2]));
         let fault = Fault::Truncated { needed: 4, left: 3 };
         assert_eq!(reader.take::<4>(), Err(Malformed { offset: 2, fault }));
-        assert_eq!(reader.take_slice(2), Ok([3, 4].as_slice()));
+        assert_eq!(
+            reader.take_pieces(4, |_| panic!("too few bytes are left")),
+            Err(Malformed { offset: 2, fault })
+        );
+        assert_eq!(reader.take_pieces(2, |piece| assert_eq!(piece, [3, 4])), Ok(()));
         assert_eq!(reader.finish(), Err(Malformed { offset: 4, fault: Fault::Trailing(1) }));
     }
 
     #[test]
     fn counts_are_checked_against_the_bytes_left() {
         let bytes = [3, 0, 0, 0, 9, 9, 9, 9, 9, 9];
-        assert_eq!(Reader::new(&bytes).count(2), Ok(3));
+        assert_eq!(Reader::new(bytes.as_slice()).count(2), Ok(3));
         let fault = Fault::Count { count: 3, left: 6 };
-        assert_eq!(Reader::new(&bytes).count(3), Err(Malformed { offset: 0, fault }));
+        assert_eq!(Reader::new(bytes.as_slice()).count(3), Err(Malformed { offset: 0, fault }));
         let fault = Fault::Count { count: u32::MAX, left: 0 };
-        assert_eq!(Reader::new(&[0xff; 4]).count(1), Err(Malformed { offset: 0, fault }));
+        assert_eq!(Reader::new([0xff; 4].as_slice()).count(1), Err(Malformed { offset: 0, fault }));
     }
 }

@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 
 use pronto_wire::LayoutHash;
 
-use super::{Fault, Full, Malformed, Payload, Reader, Writer, layout};
+use super::{Fault, Full, Malformed, Payload, Reader, Source, Writer, layout};
 
 /// Length of the count in front of a sequence, bytes.
 const COUNT_LEN: usize = size_of::<u32>();
 
 impl<T: Payload, const N: usize> Payload for [T; N] {
+    const KEEPS_MEMORY: bool = T::KEEPS_MEMORY;
     const LAYOUT: LayoutHash = LayoutHash::of("array").then(T::LAYOUT).then(LayoutHash(N as u64));
     const MIN_LEN: usize = N * T::MIN_LEN;
     const MAX_LEN: Option<usize> = layout::times(T::MAX_LEN, N);
@@ -27,8 +28,13 @@ impl<T: Payload, const N: usize> Payload for [T; N] {
     }
 
     #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
         T::decode_array(input)
+    }
+
+    #[inline]
+    fn decode_into<S: Source>(&mut self, input: &mut Reader<S>) -> Result<(), Malformed> {
+        T::decode_slice(self, input)
     }
 
     #[inline]
@@ -38,6 +44,7 @@ impl<T: Payload, const N: usize> Payload for [T; N] {
 }
 
 impl<T: Payload> Payload for Vec<T> {
+    const KEEPS_MEMORY: bool = T::KEEPS_MEMORY;
     const LAYOUT: LayoutHash = sequence_layout::<T>();
     const MIN_LEN: usize = COUNT_LEN;
     const MAX_LEN: Option<usize> = None;
@@ -54,15 +61,24 @@ impl<T: Payload> Payload for Vec<T> {
     }
 
     #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
+        let mut items = Self::new();
+        items.decode_into(input)?;
+        Ok(items)
+    }
+
+    #[inline]
+    fn decode_into<S: Source>(&mut self, input: &mut Reader<S>) -> Result<(), Malformed> {
         // Evaluated here, too, so that no decoder of items without length compiles.
         let _ = const { sequence_layout::<T>() };
         let count = input.count(T::MIN_LEN)?;
-        T::decode_vec(count, input)
+        self.clear();
+        T::decode_items(count, self, input)
     }
 }
 
 impl<T: Payload> Payload for Box<[T]> {
+    const KEEPS_MEMORY: bool = T::KEEPS_MEMORY;
     const LAYOUT: LayoutHash = sequence_layout::<T>();
     const MIN_LEN: usize = COUNT_LEN;
     const MAX_LEN: Option<usize> = None;
@@ -79,8 +95,16 @@ impl<T: Payload> Payload for Box<[T]> {
     }
 
     #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
         Vec::decode(input).map(Vec::into_boxed_slice)
+    }
+
+    #[inline]
+    fn decode_into<S: Source>(&mut self, input: &mut Reader<S>) -> Result<(), Malformed> {
+        let mut items = core::mem::take(self).into_vec();
+        let decoded = items.decode_into(input);
+        *self = items.into_boxed_slice();
+        decoded
     }
 }
 
@@ -101,12 +125,25 @@ impl Payload for String {
     }
 
     #[inline]
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let count = input.count(1)?;
-        let bytes = input.take_slice(count)?;
-        match core::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.into()),
-            Err(error) => Err(input.refuse(count - error.valid_up_to(), Fault::Utf8)),
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
+        let mut text = Self::new();
+        text.decode_into(input)?;
+        Ok(text)
+    }
+
+    #[inline]
+    fn decode_into<S: Source>(&mut self, input: &mut Reader<S>) -> Result<(), Malformed> {
+        let mut bytes = core::mem::take(self).into_bytes();
+        bytes.decode_into(input)?;
+        match Self::from_utf8(bytes) {
+            Ok(text) => {
+                *self = text;
+                Ok(())
+            }
+            Err(error) => {
+                let faulty = error.as_bytes().len() - error.utf8_error().valid_up_to();
+                Err(input.refuse(faulty, Fault::Utf8))
+            }
         }
     }
 }

@@ -92,6 +92,12 @@ impl<'a> Writer<'a> {
         self.put(count.to_le_bytes())
     }
 
+    /// Returns the error for `needed` bytes that cannot be written.
+    #[cold]
+    pub(crate) fn refuse(&self, needed: usize) -> Full {
+        self.full(needed)
+    }
+
     #[cold]
     fn full(&self, needed: usize) -> Full {
         Full { offset: self.written(), needed, left: self.rest.len() }

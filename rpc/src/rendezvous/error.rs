@@ -1,5 +1,7 @@
 //! The errors of sends and receives.
 
+use core::fmt;
+
 use pronto_core::fabric::{GrantError, QueuePair};
 use pronto_core::session::{End, NotReceived};
 use pronto_wire::FailureCode;
@@ -8,8 +10,8 @@ use thiserror::Error;
 use crate::error::{CallError, CallRejection};
 use crate::host::Host;
 
-/// The reason why a send failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+/// The reason why a send failed. `Debug` prints the same text as `Display`.
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TransferError {
     /// This node or the peer rejected the send. No bytes were transferred.
@@ -40,8 +42,8 @@ pub enum TransferError {
     PeerDown,
 }
 
-/// The reason why a receive failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// The reason why a receive failed. `Debug` prints the same text as `Display`.
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// This node rejected the receive.
@@ -68,6 +70,18 @@ pub enum ReceiveError {
     /// An earlier `wait` or `poll` returned the end of this receive.
     #[error("the result of this receive was already returned")]
     Taken,
+}
+
+impl fmt::Debug for TransferError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Converts the end of a receive to the result that its caller gets.

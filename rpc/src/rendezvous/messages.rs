@@ -88,3 +88,32 @@ pub(super) fn key_of<M: Message>() -> TypeKey {
     let (name, layout) = M::type_key();
     TypeKey { service: ServiceId(0), name, layout }
 }
+
+#[cfg(test)]
+mod tests {
+    use pronto_core::fabric::RemoteRange;
+    use pronto_wire::Class;
+
+    use super::*;
+    use crate::codec::encode_message;
+
+    /// Shows: protocol.rendezvous
+    #[test]
+    fn names_classes_and_bytes_are_those_of_the_protocol() {
+        let names = [ByReference::NAME, Eager::NAME, Regrant::NAME];
+        let expected = ["pronto.rendezvous.offer", "pronto.rendezvous.carried", "pronto.rendezvous.regrant"];
+        assert_eq!(names, expected);
+        assert_eq!([ByReference::CLASS, Eager::CLASS, Regrant::CLASS], [Class::Bulk; 3]);
+        let mut bytes = [0; EAGER_HEADER];
+        assert_eq!(encode_message(&Eager { tag: 0x0102_0304_0506_0708 }, &mut bytes), Ok(EAGER_HEADER));
+        assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1]);
+        let memory = RemoteMemory::from(RemoteRange { key: 3, offset: 4, len: 5 });
+        let mut bytes = [0; 64];
+        let len = encode_message(&ByReference { tag: 9, memory }, &mut bytes);
+        let words = [9_u64, 3, 4, 5].map(u64::to_le_bytes);
+        assert_eq!((len, &bytes[..32]), (Ok(32), words.as_flattened()), "the tag, then the grant");
+        let regrant = Regrant { slot: 0x0102, generation: 0x0304_0506, memory };
+        encode_message(&regrant, &mut bytes).expect("it fits");
+        assert_eq!(bytes[..6], [2, 1, 6, 5, 4, 3]);
+    }
+}

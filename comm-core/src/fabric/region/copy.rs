@@ -16,6 +16,9 @@ const WORD: usize = size_of::<u64>();
 /// Number of bytes that are moved through registers at a time: a cache line.
 pub const BLOCK: usize = 64;
 
+/// Whether a block may begin at any address. The assembly of x86-64 needs no alignment; the words of other architectures do.
+const ANY_ALIGNMENT: bool = cfg!(target_arch = "x86_64");
+
 /// Memory that may be read while another process writes to it.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
@@ -34,26 +37,61 @@ impl SharedBytes<'_> {
         Self { first, len, _lent: PhantomData }
     }
 
+    /// Returns the length, bytes.
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the length is zero.
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the view without its first `count` bytes, or an empty view if it is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn skip(self, count: usize) -> Self {
+        let count = count.min(self.len);
+        // SAFETY: the promise of `new`; the sum stays within the view or one past its end.
+        let first = unsafe { self.first.add(count) };
+        Self { first, len: self.len - count, ..self }
+    }
+
+    /// Returns a view of the first `count` bytes, or of all bytes if there are fewer.
+    #[inline(always)]
+    #[must_use]
+    pub fn first(self, count: usize) -> Self {
+        Self { len: count.min(self.len), ..self }
+    }
+
+    /// Copies the first bytes to `out`, as many as there are and fit, and returns their number.
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let len = self.len.min(out.len());
+        // SAFETY: the promise of `new`, for the first `len` bytes.
+        unsafe { from_shared(self.first, &mut out[..len]) };
+        len
+    }
+
     /// Passes every byte to `read`, once and in order, in blocks that are read once. The second argument is the number of valid bytes in
     /// the block; the last block is padded with zeros.
-    #[inline]
+    #[inline(always)]
     pub fn read_blocks(&self, read: &mut impl FnMut(&[u8; BLOCK], usize)) {
-        let head = self.first.align_offset(WORD);
-        let whole = if head == 0 { self.len - self.len % BLOCK } else { 0 };
+        let aligned = ANY_ALIGNMENT || self.first.align_offset(WORD) == 0;
+        let whole = if aligned { self.len - self.len % BLOCK } else { 0 };
         for at in (0..whole).step_by(BLOCK) {
             // SAFETY: the promise of `new`, and the block ends within the length.
             let from = unsafe { self.first.add(at) };
             // SAFETY: as above; a block's length preserves the alignment.
             read(&unsafe { load_block(from) }, BLOCK);
         }
-        // Unaligned memory, and the rest of aligned memory, is copied block by block. Payloads are usually aligned.
+        // The rest, and memory without the alignment that blocks need, is copied block by block.
         for at in (whole..self.len).step_by(BLOCK) {
-            let len = BLOCK.min(self.len - at);
+            let rest = self.skip(at);
             let mut block = [0; BLOCK];
-            // SAFETY: the promise of `new`, and `at` is less than the length.
-            let from = unsafe { self.first.add(at) };
-            // SAFETY: as above.
-            unsafe { from_shared(from, &mut block[..len]) };
+            let len = rest.copy_to(&mut block);
             read(&block, len);
         }
     }
@@ -131,7 +169,7 @@ pub unsafe fn to_shared(bytes: &[u8], to: NonNull<u8>) {
 /// Reads a block of shared memory into registers.
 ///
 /// # Safety
-/// The 64 bytes at `from` are shared memory that outlives the call, and `from` is a multiple of eight.
+/// The 64 bytes at `from` are shared memory that outlives the call.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn load_block(from: NonNull<u8>) -> [u8; BLOCK] {

@@ -50,10 +50,13 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
-    /// Called after a poller has left. If no thread polls any more and the serving thread sleeps, arms the fabric to wake it.
+    /// Called after a poller has left. If no thread polls any more and the serving thread sleeps, arms the fabric to wake it, and polls for
+    /// messages that arrived before. The fabric is still armed for this sleep of the serving thread if it is armed for
+    /// [`Armed::Solicited`]. If it is armed for [`Armed::All`], the poller has found the end of its own wait between its arming and its
+    /// sleep. It has left the messages behind that end, which cause no event either.
     pub(super) fn serve_again(&self, sink: &mut impl Sink<Q::Lease>, executor: &impl Executor) {
         let nobody = self.role.serving_sleeps() && self.role.is_free();
-        if nobody && self.arming.armed() == Armed::Nothing {
+        if nobody && (self.arming.armed() != Armed::Solicited || self.arming.takes_owed_recheck()) {
             let moved = self.with_engine(executor, |engine| {
                 let turn = engine.arm_for_server(self);
                 turn.then(|| engine.turn(None, Turn::new(self, executor), &mut || false, sink).moved)

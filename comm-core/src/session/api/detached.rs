@@ -151,7 +151,7 @@ impl<Q: QueuePair> Session<Q> {
         response: Response,
         executor: &impl Executor,
     ) {
-        let (class, kind, payload) = response.into_message(call, class);
+        let (class, kind, payload) = response.into_message(call, class, &self.max_payload);
         let outgoing = Outgoing {
             class,
             link,

@@ -44,6 +44,7 @@ impl<Q: QueuePair> Session<Q> {
         }
         let Some(mut engine) = self.engine.take_poisoned() else { return false };
         self.up.store(false, Ordering::Relaxed);
+        self.last_down.set(DownCause::Panicked, executor);
         self.types.replace(&[]);
         let mut remains = engine.renew();
         for class in Class::ALL {

@@ -86,6 +86,9 @@ impl<Q: QueuePair> Session<Q> {
             executor.note(Note { what: What::Called, peer: self.peer, call, more: 0 });
             // A caller that waits for the reply does not hold the doorbell.
             engine.ring_pending(spec.class, self);
+            if self.holds.streams() {
+                engine.ring_streams(self);
+            }
         }
         if let Some(call) = call {
             let decision = self.decide(request, executor);
@@ -118,7 +121,7 @@ impl<Q: QueuePair> Session<Q> {
             return None;
         }
         let mut engine = self.engine.try_lock()?;
-        if self.holds_doorbells() {
+        if self.holds.any() {
             engine.ring_for_waiter(call, self);
         }
         let decision = self.decide(request, executor);

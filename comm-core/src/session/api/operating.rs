@@ -1,7 +1,7 @@
 //! Operations of the node on a session, other than polling: installing links, ticks, and ending the session. These methods wait for the
 //! engine lock, which is held only briefly. An inline handler must not wait; each method documents its result in that case.
 
-use pronto_wire::{Class, Kind};
+use pronto_wire::{Class, Kind, SessionId};
 
 use super::Session;
 use crate::executor::{Channel, Executor};
@@ -38,25 +38,49 @@ impl<Q: QueuePair> Session<Q> {
         Some(ticked)
     }
 
-    /// Ends link and session for an external cause: the peer's process ended, or this node shuts down. In an inline handler, returns false
-    /// and does nothing.
+    /// Ends link and session for an external cause, such as the end of this node. In an inline handler, returns false and does nothing.
     pub fn take_down(
         &self,
         cause: DownCause,
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> bool {
+        self.take_down_if(|_| true, cause, sink, executor)
+    }
+
+    /// Ends link and session if the session is still `id`, because its peer's process was seen to end. Returns false and does nothing if
+    /// another session has begun meanwhile, whose peer lives, and in an inline handler.
+    pub fn take_down_died(
+        &self,
+        id: SessionId,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        self.take_down_if(|info| info.is_some_and(|info| info.session == id), DownCause::Died, sink, executor)
+    }
+
+    /// Ends link and session if `is_meant` accepts the present session. The decision and the end are one step for other threads.
+    fn take_down_if(
+        &self,
+        is_meant: impl FnOnce(Option<&LinkInfo>) -> bool,
+        cause: DownCause,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
         let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
-        if cause == DownCause::Died && engine.phase.is_linked() {
-            // The end of the peer may be noticed before its last messages.
-            engine.drain_after_loss(Turn::new(self, executor), sink);
+        let ends = is_meant(engine.phase.info());
+        if ends {
+            if cause == DownCause::Died && engine.phase.is_linked() {
+                // The end of the peer may be noticed before its last messages.
+                engine.drain_after_loss(Turn::new(self, executor), sink);
+            }
+            let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
+            let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
+            engine.lose_for(cause, Turn::new(self, executor), sink);
         }
-        let said_so = engine.phase.link().is_some_and(|link| link.peer_draining);
-        let cause = if cause == DownCause::Died && said_so { DownCause::Goodbye } else { cause };
-        engine.lose_for(cause, Turn::new(self, executor), sink);
         engine.release();
         self.recheck(executor);
-        true
+        ends
     }
 
     /// Notifies the peer that this node takes no new requests. Returns whether the message was posted.

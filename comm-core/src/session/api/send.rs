@@ -5,9 +5,12 @@ use pronto_wire::{CallId, Class, InlinePayload, Kind};
 use super::Session;
 use crate::executor::Executor;
 use crate::fabric::{Gather, QueuePair};
+use crate::session::credit::Credit;
+use crate::session::engine::{Engine, NoCredit};
 use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
-use crate::session::peer_types::TypeKey;
+use crate::session::peer_types::{TypeKey, TypeLookup};
 use crate::session::send_error::SendError;
+use crate::session::shared::Turn;
 use crate::session::spec::{CallSpec, timeout_us};
 use crate::time::Nanos;
 
@@ -60,13 +63,7 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
         let call = self.claim(executor)?;
-        let credit = self.credit(spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
-        if self.calls.has_ended(call) {
-            // The session failed after the slot was claimed, and the credit may belong to its next link.
-            self.credits[spec.class.index()].put_back(credit);
-            self.calls.unclaim(call);
-            return Err(SendError::NotConnected { peer: self.peer });
-        }
+        let credit = self.credit_for(call, spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
         let deadline_us = timeout_us(spec.timeout);
         let resent = granted_on.is_some_and(|link| link != credit.link);
         let kind = Kind::Request { call, type_id, service: spec.key.service, resent, deadline_us };
@@ -95,6 +92,29 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<(), SendError> {
         self.notification(key, class, payload, (None, None), executor)
+    }
+
+    /// Sends a notification whose payload the provider copies. Returns `Ok(false)` if another reason than a missing credit prevents this
+    /// at present: nothing was sent, and [`Session::notify`] posts it or returns the reason.
+    ///
+    /// # Errors
+    /// [`SendError::NoCredit`] if the peer's window is used up.
+    #[inline]
+    pub fn notify_fast(
+        &self,
+        key: &TypeKey,
+        class: Class,
+        payload: Gather<'_>,
+        executor: &impl Executor,
+    ) -> Result<bool, SendError> {
+        let TypeLookup::As(type_id) = self.types.find(key) else { return Ok(false) };
+        let turn = Turn::new(self, executor);
+        let post =
+            |engine: &mut Engine<Q>| Some(engine.notify_small((type_id, key.service), class, payload, turn));
+        self.in_free_engine(executor, post).unwrap_or(Ok(false)).map_err(|NoCredit| {
+            self.ring_if_held(executor);
+            SendError::NoCredit { class }
+        })
     }
 
     /// Sends a notification that names a grant of `link`. No other link carries it, because the grant ends with its link: if the link is
@@ -141,7 +161,10 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<(), SendError> {
         let type_id = self.number_of(key)?;
-        let credit = self.credit(class, executor)?;
+        let credit = match completes {
+            Some(slot) => self.credit_for(slot, class, executor)?,
+            None => self.credit(class, executor)?,
+        };
         let carrier = match granted_on {
             None => Carrier::AnyLink,
             Some(link) if link == credit.link => Carrier::SameLink,
@@ -154,6 +177,17 @@ impl<Q: QueuePair> Session<Q> {
         let kind = Kind::Notification { type_id, service: key.service };
         let outgoing = Outgoing { class, link, kind, payload, carrier, completes, timeout };
         self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
+    }
+
+    /// Takes a credit for the message whose end this slot gets.
+    fn credit_for(&self, slot: CallId, class: Class, executor: &impl Executor) -> Result<Credit, SendError> {
+        let credit = self.credit(class, executor)?;
+        if self.calls.has_ended(slot) {
+            // The session failed after the slot was claimed, and the credit may belong to its next link.
+            self.credits[class.index()].put_back(credit);
+            return Err(SendError::NotConnected { peer: self.peer });
+        }
+        Ok(credit)
     }
 
     /// Stops waiting for a call, and sends a cancellation if the callee may still execute it.

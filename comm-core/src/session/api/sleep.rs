@@ -10,6 +10,7 @@ use super::Session;
 use crate::executor::{Channels, Executor};
 use crate::fabric::{Armed, QueuePair};
 use crate::note::{Note, What};
+use crate::session::engine::Progress;
 use crate::session::inbound::Sink;
 use crate::session::waiter::Waiter;
 use crate::time::Nanos;
@@ -245,6 +246,18 @@ impl<Q: QueuePair> Session<Q> {
     fn count_lost_wake_up(&self, executor: &impl Executor) {
         self.stats.lost_wake_ups.add(1);
         executor.note(Note::of_peer(What::Rescued, self.peer));
+    }
+
+    /// Returns whether the serving thread must poll again before it sleeps, after a poll with this result that followed its arming. A poll
+    /// that found the engine locked has found out nothing, and messages that arrived before the arming cause no event. A thread without
+    /// the poller role may hold the engine only to send. The holder of the role polls once more when it leaves, for the serving thread.
+    pub fn must_poll_again(&self, progress: Option<Progress>) -> bool {
+        // A holder that sleeps has armed and polled by itself.
+        if progress.is_some() || self.role.holder_is_asleep() {
+            return false;
+        }
+        self.arming.owe_recheck();
+        self.role.is_free()
     }
 
     /// Returns whether no caller waits for this peer, so that the serving thread processes what arrives.

@@ -121,7 +121,10 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Progress> {
-        let engine = self.engine.try_lock()?;
+        let mut engine = self.engine.try_lock()?;
+        if self.holds.streams() {
+            engine.ring_streams(self);
+        }
         if self.role.holder_is_asleep() {
             let moved = self.move_for_sleeper(engine, executor);
             self.recheck(executor);

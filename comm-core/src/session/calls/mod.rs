@@ -8,6 +8,6 @@ pub(super) use open::{Cause, Ended, OpenCalls, Report};
 pub(super) use request::{Before, Request, Resend, TimeLimit};
 pub use table::{CallTable, Expects};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(super) use table::MAX_RESERVE;
 pub(super) use table::max_reserve;

@@ -277,12 +277,33 @@ impl<Q: QueuePair> Engine<Q> {
         !self.calls.is_waiting(call)
     }
 
-    /// Returns the current link, if the message has a credit of that link or can take one.
+    /// Returns the current link, if the first message of the backlog has a credit of that link, or can get one.
     fn link_with_credit(&mut self, held: u16, class: Class, shared: &Shared<Q::Lease>) -> Option<u16> {
         if held == self.generation {
             return Some(held);
         }
-        shared.credits[class.index()].take_in_engine().map(|credit| credit.link)
+        let credit = shared.credits[class.index()].take_in_engine();
+        credit.map(|credit| credit.link).or_else(|| self.exchange_credit(held, class))
+    }
+
+    /// Gives the credit of a later message of the backlog to the first one, in exchange for a credit of an earlier link. As soon as a link
+    /// resumes the session, senders take credits for new messages, which wait behind the requests that are posted again. If these messages
+    /// kept the last credits, neither they nor the requests would ever be posted.
+    fn exchange_credit(&mut self, held: u16, class: Class) -> Option<u16> {
+        for entry in self.backlog.entries_mut(class) {
+            let link = match entry {
+                Entry::Call(call) => self.calls.waiting_mut(*call).map(|request| &mut request.link),
+                Entry::Message(outgoing) if is_new(outgoing) && outgoing.carrier == Carrier::AnyLink => {
+                    Some(&mut outgoing.link)
+                }
+                // The link of any other message is not only that of its credit.
+                Entry::Message(_) | Entry::OneSided(_) => None,
+            };
+            if let Some(link) = link.filter(|link| **link == self.generation) {
+                return Some(core::mem::replace(link, held));
+            }
+        }
+        None
     }
 
     /// Ends a call for a cause that is not the peer's response, if the cause concerns it.

@@ -75,6 +75,10 @@ impl<Q: QueuePair> Engine<Q> {
         turn: Turn<'_, Q::Lease, impl Executor>,
     ) -> bool {
         let Some(work) = self.work.complete(completion.wr) else { return false };
+        if completion.status == Status::Flushed {
+            // The queue pair has failed, and the peer may still read its last messages where they are: their memory must not be lent again.
+            self.retire_rings(turn);
+        }
         self.finish(work, completion.status, turn);
         true
     }

@@ -2,14 +2,15 @@
 //!
 //! A turn rings one doorbell for all messages that it posted. A holder of the engine rings one for all messages that others submitted.
 
-use pronto_sync::atomic::Ordering;
 use pronto_wire::{CallId, Class};
 
 use super::Engine;
+use crate::executor::Executor;
 use crate::fabric::{DoorbellEvent, QueuePair};
 use crate::session::connection::Connection;
 use crate::session::doorbells::{Doorbells, PendingDoorbell};
-use crate::session::shared::Shared;
+use crate::session::shared::{Shared, Turn};
+use crate::session::stream::Step;
 
 impl<Q: QueuePair> Engine<Q> {
     /// Rings the doorbells of all posted messages, including held ones.
@@ -47,6 +48,10 @@ impl<Q: QueuePair> Engine<Q> {
         if pending == PendingDoorbell::NOTHING {
             return;
         }
+        if connection.stream.holds() {
+            connection.stream.was_rung();
+            shared.holds.set_stream(class, false);
+        }
         let event = if pending.wakes() { DoorbellEvent::Solicited } else { DoorbellEvent::Unsolicited };
         let rung = connection.qp.ring_doorbell(event);
         // If the doorbell fails, the queue pair is dead. The next poll reports that.
@@ -66,12 +71,60 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline]
     pub(in crate::session) fn ring_for_sender(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         // SYNC: exact for a hold of the same thread. A hold of another thread may or may not delay this message.
-        if shared.held_doorbells.load(Ordering::Relaxed) == 0
-            || self.limits.doorbells == Doorbells::PerMessage
-        {
+        if !shared.holds.by_threads() || self.limits.doorbells == Doorbells::PerMessage {
             self.ring(class, shared);
         } else {
             self.hold_back(class);
+        }
+    }
+
+    /// Called after a notification with a payload of `len` bytes. Rings, unless the notification is one of a stream or a thread holds
+    /// doorbells.
+    #[inline]
+    pub(in crate::session) fn ring_for_notification(
+        &mut self,
+        class: Class,
+        len: usize,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+    ) {
+        let Some(link) = self.phase.link_mut() else { return };
+        let connection = &mut link.connections[class.index()];
+        if connection.qp.capabilities().visible_when_posted
+            || self.limits.doorbells == Doorbells::PerMessage
+            || turn.shared.holds.by_threads()
+        {
+            return self.ring_for_sender(class, turn.shared);
+        }
+        if !connection.pending.is_due() {
+            return;
+        }
+        let window = connection.peer_window.requests;
+        let is_held = match connection.stream.posted(turn.executor.now(), len, window) {
+            Step::Ring => false,
+            Step::Hold => true,
+            Step::Begin => {
+                // Before the serving thread is woken, which looks for holds.
+                turn.shared.holds.set_stream(class, true);
+                turn.executor.ring_soon()
+            }
+        };
+        if is_held {
+            self.hold_back(class);
+        } else {
+            self.ring_pending(class, turn.shared);
+            self.connection(class).stream.ended(turn.executor.now());
+        }
+    }
+
+    /// Rings the doorbells of held notifications.
+    #[cold]
+    pub(in crate::session) fn ring_streams(&mut self, shared: &Shared<Q::Lease>) {
+        for class in Class::ALL {
+            if self.phase.link().is_some_and(|link| link.connections[class.index()].stream.holds()) {
+                self.ring_pending(class, shared);
+            }
+            // The link that held them may be gone.
+            shared.holds.set_stream(class, false);
         }
     }
 
@@ -98,7 +151,8 @@ impl<Q: QueuePair> Engine<Q> {
         let calls = u64::from(shared.calls.in_use());
         let is_wanted = |connection: &Connection<Q>| {
             let held = self.calls.requests_posted() + 1 - connection.held_from;
-            connection.pending.is_held() && (order >= connection.held_from || held * 2 >= calls)
+            connection.pending.is_held()
+                && (order >= connection.held_from || held * 2 >= calls || connection.stream.holds())
         };
         if link.connections.iter().any(is_wanted) {
             self.ring_doorbells(shared);

@@ -60,20 +60,18 @@ impl<Q: QueuePair> Engine<Q> {
             // The reply does not wait for the processing of acknowledgements.
             return self.settle(class, turn.shared);
         }
+        if let Some(addressee) = message.header(self).as_notification() {
+            self.solicited = self.solicited.wrapping_add(1);
+            self.take_notification(class, addressee, message, turn, sink)?;
+            return self.settle(class, turn.shared);
+        }
         self.settle(class, turn.shared)?;
         let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
         let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!responses));
         match kind {
-            Kind::Request { .. } => unreachable!("requests were processed above"),
-            Kind::Notification { type_id, service } => {
-                self.count_request(class, turn.shared)?;
-                let addressed = Addressed { type_id, service, resent: false, timeout: Nanos::NEVER };
-                let mut slot = TokenSlot::new(None, self.generation, class);
-                self.hand_over(&addressed, message, &mut slot, sink);
-                if !slot.is_detached() {
-                    self.done_here(class, turn.shared);
-                }
+            Kind::Request { .. } | Kind::Notification { .. } => {
+                unreachable!("requests and notifications were processed above")
             }
             Kind::Reply { call } => {
                 let end = |engine: &Self| End::Reply(message.into_payload(engine));
@@ -127,6 +125,26 @@ impl<Q: QueuePair> Engine<Q> {
         let mut slot = TokenSlot::new(Some(call), self.generation, class);
         self.hand_over(&addressed, message, &mut slot, sink);
         self.respond_now(call, class, &mut slot, turn);
+        Ok(())
+    }
+
+    /// Processes a notification.
+    #[inline(always)]
+    fn take_notification(
+        &mut self,
+        class: Class,
+        (type_id, service): (TypeId, ServiceId),
+        message: impl Arriving<Q>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+        sink: &mut impl Sink<Q::Lease>,
+    ) -> Result<(), FabricError> {
+        self.count_request(class, turn.shared)?;
+        let addressed = Addressed { type_id, service, resent: false, timeout: Nanos::NEVER };
+        let mut slot = TokenSlot::new(None, self.generation, class);
+        self.hand_over(&addressed, message, &mut slot, sink);
+        if !slot.is_detached() {
+            self.done_here(class, turn.shared);
+        }
         Ok(())
     }
 
@@ -263,7 +281,7 @@ impl<Q: QueuePair> Engine<Q> {
                 return;
             }
         }
-        let (class, kind, payload) = slot.take_response().into_message(call, class);
+        let (class, kind, payload) = slot.take_response().into_message(call, class, &turn.shared.max_payload);
         self.post_response_now(class, kind, payload, turn);
     }
 
@@ -304,7 +322,8 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> bool {
         let Some(link) = self.phase.link() else { return false };
-        let copies = link.connections[class.index()].qp.capabilities().copies as usize;
+        let connection = &link.connections[class.index()];
+        let copies = connection.qp.capabilities().copies.min(connection.peer_window.max_payload) as usize;
         // On a resumable link, this path would leave no copy for sending the reply again.
         !link.resumable
             && frame.len() <= copies

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::buf::{RingConfig, SendRing};
 use crate::executor::Executor;
 use crate::fabric::Armed;
-use crate::fabric::{FabricError, QueuePair};
+use crate::fabric::{Capabilities, FabricError, QueuePair};
 use crate::session::by_slot::BySlot;
 use crate::session::connection::Link;
 use crate::session::inbound::Sink;
@@ -44,9 +44,8 @@ impl<Q: QueuePair> Engine<Q> {
         let mut link = Link::new(pairs, &agreement, turn.executor.now());
         for class in Class::ALL {
             let connection = &mut link.connections[class.index()];
-            let pinned = connection.qp.capabilities().pins_memory;
-            let config = if pinned { RingConfig::pinned() } else { RingConfig::default() };
-            let config = RingConfig { placement: self.limits.placement, ..config };
+            let config =
+                RingConfig { placement: self.limits.placement, ..ring_of(connection.qp.capabilities()) };
             let Ok(ring) = SendRing::new(connection.qp.send_memory(), config) else {
                 // Another ring has already claimed the memory of this queue pair, so no message can be composed in it. The queue pair is
                 // closed, and the link is lost.
@@ -88,7 +87,8 @@ impl<Q: QueuePair> Engine<Q> {
         if resumed {
             self.resend_unanswered(turn);
         }
-        turn.shared.up.store(true, Ordering::Relaxed);
+        // SYNC: publishes the peer's types; pairs with the Acquire in `Shared::number_if_up`.
+        turn.shared.up.store(true, Ordering::Release);
         if let Some(LostLink { notifications: notifications_lost, .. }) = lost {
             turn.shared.stats.notifications_lost.add_alone(notifications_lost.into());
             turn.shared.stats.links_resumed.add_alone(1);
@@ -106,11 +106,10 @@ impl<Q: QueuePair> Engine<Q> {
     /// Closes the link with all work in flight on it, and suspends the session. Returns the properties of the link, if there was one.
     fn close_link(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) -> Option<ClosedLink> {
         self.settle_early(turn.shared);
+        self.retire_rings(turn);
         let link = self.phase.link_mut()?;
         for class in Class::ALL {
             turn.shared.credits[class.index()].reset(self.generation, 0);
-            let mut back_off = BackOff::default();
-            turn.shared.rings[class.index()].set(None, || back_off.pause(turn.executor));
             link.connections[class.index()].qp.close();
         }
         for class in Class::ALL {
@@ -126,6 +125,15 @@ impl<Q: QueuePair> Engine<Q> {
         self.phase.suspend(turn.executor.now());
         self.suspend_calls(turn);
         Some(closed)
+    }
+
+    /// Ends the loans of send memory of the current link, because the link ends.
+    #[cold]
+    pub(super) fn retire_rings(&self, turn: Turn<'_, Q::Lease, impl Executor>) {
+        for ring in &turn.shared.rings {
+            let mut back_off = BackOff::default();
+            ring.set(None, || back_off.pause(turn.executor));
+        }
     }
 
     /// Closes a link that was lost. Suspends the session if it can be resumed, and otherwise ends it.
@@ -164,8 +172,7 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
     ) {
         let closed = self.close_link(turn);
-        let in_order = matches!(cause, DownCause::Goodbye | DownCause::Local);
-        if closed.is_some_and(|link| !link.peer_draining && !in_order) {
+        if closed.is_some_and(|link| !link.peer_draining && !cause.is_orderly()) {
             turn.shared.stats.links_lost.add_alone(1);
         }
         self.end_session(cause, turn, sink);
@@ -180,6 +187,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         let Some(LostLink { info, notifications, .. }) = self.phase.end() else { return };
         turn.shared.up.store(false, Ordering::Relaxed);
+        turn.shared.last_down.set(cause, turn.executor);
         turn.shared.types.replace(&[]);
         turn.shared.stats.notifications_lost.add_alone(notifications.into());
         self.end_calls(turn);
@@ -200,4 +208,14 @@ struct ClosedLink {
     peer_draining: bool,
     /// True if the session survives the loss of the link.
     resumable: bool,
+}
+
+/// Returns the division of the send memory of a connection.
+fn ring_of(capabilities: &Capabilities) -> RingConfig {
+    match capabilities {
+        Capabilities { pins_memory: true, .. } => RingConfig::pinned(),
+        // Neither a device nor the kernel is in between: a core of the peer reads the memory.
+        Capabilities { polls_without_syscalls: true, .. } => RingConfig::shared(),
+        Capabilities { .. } => RingConfig::default(),
+    }
 }

@@ -20,7 +20,7 @@ mod renew;
 mod reply;
 mod ticking;
 
-pub(super) use outbound::NotPosted;
+pub(super) use outbound::{NoCredit, NotPosted};
 pub(super) use progress::CreditsAlone;
 pub use progress::Progress;
 pub(super) use reply::{NextMessage, Prefetched};

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{Acks, CallId, Class, Header, RawHeader, TypeId};
+use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, ServiceId, TypeId};
 
 use super::Engine;
 use crate::executor::Executor;
@@ -54,9 +54,23 @@ impl<Q: QueuePair> Engine<Q> {
         }
         // A hold on doorbells is meant for the sender's own requests. It does not delay a response.
         let responses = matches!(&submitted, Submitted::Message(outgoing) if !is_new(outgoing));
+        let notification = match &submitted {
+            Submitted::Message(Outgoing {
+                class,
+                kind: Kind::Notification { .. },
+                payload,
+                completes: None,
+                ..
+            }) => Some((*class, payload.len())),
+            _ => None,
+        };
         self.post_any(submitted, turn);
         for class in Class::ALL {
-            if responses { self.ring(class, turn.shared) } else { self.ring_for_sender(class, turn.shared) }
+            match notification {
+                Some((of, len)) if of == class => self.ring_for_notification(class, len, turn),
+                _ if responses => self.ring(class, turn.shared),
+                _ => self.ring_for_sender(class, turn.shared),
+            }
         }
         Ok(())
     }
@@ -72,22 +86,8 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> Option<CallId> {
         let &CallSpec { key, class, timeout } = spec;
-        let present = self.phase.link()?;
-        let connection = &present.connections[class.index()];
-        let may_copy = match payload {
-            Gather::Inline(_) => true,
-            Gather::Short(bytes) => bytes.len() <= connection.qp.capabilities().copies as usize,
-            Gather::Ring(_) | Gather::Region { .. } => false,
-        };
-        let free = !present.peer_draining
-            && may_copy
-            && payload.len() <= connection.peer_window.max_payload as usize
-            && self.backlog.is_empty(class)
-            && !shared.submissions.has_unpopped();
-        if !free {
-            return None;
-        }
-        let resend = match present.resumable {
+        let resumable = self.may_post_now(class, payload, shared)?;
+        let resend = match resumable {
             true => Some(Resend {
                 type_id,
                 service: key.service,
@@ -109,6 +109,54 @@ impl<Q: QueuePair> Engine<Q> {
         }
         shared.calls.put_in_reserve(call.slot);
         None
+    }
+
+    /// Posts a notification of a sender that holds the engine, from the sender's payload. Returns `Ok(false)` if anything but a missing
+    /// credit prevents this; the longer path then finds the reason.
+    #[inline(always)]
+    pub(in crate::session) fn notify_small(
+        &mut self,
+        (type_id, service): (TypeId, ServiceId),
+        class: Class,
+        payload: Gather<'_>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+    ) -> Result<bool, NoCredit> {
+        let shared = turn.shared;
+        if self.may_post_now(class, payload, shared).is_none() {
+            return Ok(false);
+        }
+        let Some(credit) = self.credit(class, shared) else {
+            self.connection(class).stream.refused();
+            return Err(NoCredit);
+        };
+        let header = |acks| RawHeader::notification(type_id, service, acks);
+        let work = (Signal::Unsignalled, payload);
+        if self.post_message(class, header, PendingDoorbell::SOLICITED, work, shared).is_err() {
+            shared.credits[class.index()].put_back(credit);
+            return Ok(false);
+        }
+        self.connection(class).was_posted(&Kind::Notification { type_id, service });
+        self.ring_for_notification(class, payload.len(), turn);
+        Ok(true)
+    }
+
+    /// Returns `None` if a message of a sender that holds the engine cannot be posted from the sender's payload. It can if there is a link,
+    /// the provider copies the payload, and no earlier message waits. Returns then whether the session survives the loss of the link.
+    #[inline(always)]
+    fn may_post_now(&self, class: Class, payload: Gather<'_>, shared: &Shared<Q::Lease>) -> Option<bool> {
+        let link = self.phase.link()?;
+        let connection = &link.connections[class.index()];
+        let may_copy = match payload {
+            Gather::Inline(_) => true,
+            Gather::Short(bytes) => bytes.len() <= connection.qp.capabilities().copies as usize,
+            Gather::Ring(_) | Gather::Region { .. } => false,
+        };
+        let is_free = !link.peer_draining
+            && may_copy
+            && payload.len() <= connection.peer_window.max_payload as usize
+            && self.backlog.is_empty(class)
+            && !shared.submissions.has_unpopped();
+        is_free.then_some(link.resumable)
     }
 
     /// Takes a credit, including one that the peer has just returned and that is not processed yet.
@@ -281,6 +329,10 @@ fn move_to_present_ring<Q: QueuePair>(outgoing: &mut Outgoing, connection: &Conn
     outgoing.payload = OutgoingPayload::Frame(loan.finish());
     true
 }
+
+/// The peer's window of requests is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) struct NoCredit;
 
 /// The reason why a message was not posted by a sender that holds the engine.
 #[derive(Debug)]

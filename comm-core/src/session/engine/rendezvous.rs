@@ -213,7 +213,7 @@ impl<Q: QueuePair> Engine<Q> {
         if eager && turn.shared.credit_returned(class, link) {
             turn.shared.wanted.credit();
         }
-        let (class, kind, payload) = said.into_message(call, Class::Control);
+        let (class, kind, payload) = said.into_message(call, Class::Control, &turn.shared.max_payload);
         self.post(
             Outgoing {
                 class,

@@ -80,6 +80,7 @@ fn all_end(transfer: &mut Transfer, end: impl Fn(CallId) -> End<NoLease>) -> usi
     transfer.take_ended(|slot| Some(end(slot)))
 }
 
+/// Shows: calls.matching, protocol.order-rendezvous
 #[test]
 fn messages_and_receives_of_a_tag_meet_in_their_orders() {
     let mut table = Table::default();

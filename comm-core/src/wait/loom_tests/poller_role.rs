@@ -142,8 +142,14 @@ impl Sleeper for Follower<'_> {
 }
 
 /// Maximum number of preemptions explored. It is enough to refute every mutant below. With three threads, each further preemption takes ten
-/// times as long. If `LOOM_MAX_PREEMPTIONS` is set, these models use one less.
+/// times as long. If `LOOM_MAX_PREEMPTIONS` is set, these models use one less. `cargo xtask soak` sets `PRONTO_SOAK`, and they use one more.
 const PREEMPTIONS: usize = 2;
+
+/// Returns the maximum number of preemptions explored, if loom was given the bound `asked`.
+fn preemptions(asked: Option<usize>) -> usize {
+    let usual = PREEMPTIONS + usize::from(std::env::var_os("PRONTO_SOAK").is_some());
+    asked.map_or(usual, |asked| asked.saturating_sub(1))
+}
 
 /// Explores `threads` with `waiters` waiters. `arrived` lists the waiters whose ends have arrived. The last one is polled first.
 fn explore(
@@ -153,8 +159,7 @@ fn explore(
     threads: impl Fn(Arc<World>) + Send + Sync + 'static,
 ) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound =
-        Some(builder.preemption_bound.map_or(PREEMPTIONS, |asked| asked.saturating_sub(1)));
+    builder.preemption_bound = Some(preemptions(builder.preemption_bound));
     builder.check(move || {
         let waiter = || Waiter { ended: AtomicU32::new(0), word: WakeWord::new(), thread: OnceLock::new() };
         let world = Arc::new(World {

@@ -13,6 +13,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             a_doorbell_without_work_does_nothing,
             polling_continues_the_sends_of_a_doorbell,
             work_posted_early_arrives_no_later_than_its_doorbell,
+            a_posted_message_arrives_without_a_doorbell needs [VisibleWhenPosted],
         ],
     }
 }
@@ -47,6 +48,17 @@ fn polling_continues_the_sends_of_a_doorbell<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for _ in 0..16 {
         rig.post(End::A, Form::Ring, 64 << 10).expect("a batch within the depth can be posted");
+    }
+    rig.ring(End::A);
+    rig.finish();
+}
+
+fn a_posted_message_arrives_without_a_doorbell<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    for form in Form::ALL {
+        rig.post(End::A, form, 30).expect("a batch within the depth can be posted");
+        let received = rig.at(End::B).received;
+        assert!(rig.alone(End::B, |side| side.received == received + 1), "{form:?}");
     }
     rig.ring(End::A);
     rig.finish();

@@ -194,6 +194,7 @@ fn a_grant_works_in_one_direction<H: Harness>(harness: &H) {
     }
 }
 
+/// Shows: calls.revoke
 fn a_revoked_grant_is_over<H: Harness>(harness: &H) {
     for kind in KINDS {
         let mut rig = Rig::new(harness);
@@ -265,6 +266,8 @@ fn ranges_and_names_are_checked<H: Harness>(harness: &H) {
 }
 
 /// The owner closes the connection: this also ends its grants there, whatever becomes of the request.
+///
+/// Shows: calls.grant-ends
 fn a_grant_ends_with_its_connection<H: Harness>(harness: &H) {
     for kind in [Kind::Write, Kind::Add] {
         let (mut rig, target, remote) = target(harness, Rights::ALL);

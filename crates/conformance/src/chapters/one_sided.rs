@@ -215,6 +215,8 @@ fn a_poll_reports_one_sided_work<H: Harness>(harness: &H) {
 }
 
 /// Tests both cases: a passive target is not called at all; a target that is not passive must be needed.
+///
+/// Shows: calls.one-sided-passive
 fn a_target_that_makes_no_call_is_passive_as_declared<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let OneSided::Supported { passive_target, .. } = rig.qp(End::A).capabilities().one_sided else {

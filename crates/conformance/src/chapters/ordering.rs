@@ -111,6 +111,8 @@ fn inline_messages_never_overtake_large_ones<H: Harness>(harness: &H) {
 }
 
 /// A provider uses only four bytes of a header and must not interpret the others.
+///
+/// Shows: protocol.fabric-word
 fn headers_arrive_unchanged<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     for byte in 0..=u8::MAX {

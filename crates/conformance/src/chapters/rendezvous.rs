@@ -77,6 +77,7 @@ fn in_chunks<'r, H: Harness>(
     rig.ring(from);
 }
 
+/// Shows: protocol.order-write
 fn a_posted_buffer_is_written_and_its_owner_notified<H: Harness>(harness: &H) {
     let mut rig = Rig::new(harness);
     let (buffer, message) = (region(harness, 1), region(harness, 2));

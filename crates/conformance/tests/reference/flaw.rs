@@ -15,6 +15,7 @@ pub(crate) enum Flaw {
     CompletesWhenPosted,
     CloseFlushesNothing,
     DoorbellStopsAtFour,
+    ClaimsVisible,
     OneReceiveShort,
     OneReceiveBuffer,
     KeepsRegions,
@@ -58,7 +59,7 @@ pub(crate) enum Flaw {
 
 impl Flaw {
     /// Every mutant, with the chapter that must fail.
-    pub(crate) const ALL: [(Self, &'static str); 51] = [
+    pub(crate) const ALL: [(Self, &'static str); 52] = [
         (Self::SwapsMessages, "ordering"),
         (Self::SmallOvertakes, "ordering"),
         (Self::SpoilsHeaders, "ordering"),
@@ -71,6 +72,7 @@ impl Flaw {
         (Self::CompletesWhenPosted, "completion"),
         (Self::CloseFlushesNothing, "completion"),
         (Self::DoorbellStopsAtFour, "doorbell"),
+        (Self::ClaimsVisible, "doorbell"),
         (Self::OneReceiveShort, "depth"),
         (Self::OneReceiveBuffer, "leases"),
         (Self::KeepsRegions, "gather"),

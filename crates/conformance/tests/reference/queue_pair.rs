@@ -101,6 +101,7 @@ impl Reference {
             receive_depth: limits.receive_depth,
             send_depth: limits.send_depth,
             polls_without_syscalls: true,
+            visible_when_posted: flaw == Some(Flaw::ClaimsVisible),
             by_reference: true,
             copies: u32::try_from(SHORT_PAYLOAD).expect("232"),
             pins_memory: false,

@@ -92,6 +92,7 @@ impl<T: Send + 'static> Handler<T> {
     }
 }
 
+/// Shows: operations.module
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_boosted_thread_is_real_time_and_gets_its_class_back() {

@@ -75,6 +75,7 @@ fn allowed(elapsed: u64) -> u64 {
     elapsed * u64::from(CAP) / 100 * 105 / 100
 }
 
+/// Shows: operations.module
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn all_threads_of_a_flag_stay_under_its_cap() {

@@ -41,6 +41,7 @@ fn unknown_forms_are_faults() {
     }
 }
 
+/// Shows: messages.short
 #[test]
 fn a_short_payload_is_received_and_one_that_is_too_long_is_a_fault() {
     for len in 41..=232 {

@@ -28,6 +28,7 @@ impl Drop for Directory {
     }
 }
 
+/// Shows: operations.folder, operations.same-user
 #[test]
 fn a_link_is_established_and_no_file_is_left() {
     let directory = Directory::new("link");
@@ -89,6 +90,7 @@ fn a_listener_removes_only_its_own_file() {
     drop(new);
 }
 
+/// Shows: operations.abstract
 #[test]
 fn abstract_names_need_no_file() {
     let name = format!("@pronto-shm-test-{}", std::process::id());

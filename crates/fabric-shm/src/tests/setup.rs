@@ -28,6 +28,7 @@ fn good() -> Shown {
     Shown::good(&Segment::new())
 }
 
+/// Shows: operations.sealed
 #[test]
 fn memory_that_could_shrink_is_refused() {
     let len = Layout::own(&LIMITS).unwrap().len();
@@ -43,6 +44,7 @@ fn memory_that_was_truncated_is_refused() {
     refused(Shown { segment, ..good() }, SegmentFault::NotSealed);
 }
 
+/// Shows: operations.sealed
 #[test]
 fn a_segment_that_others_could_write_is_refused() {
     let segment = memfd::create(Layout::own(&LIMITS).unwrap().len()).unwrap();

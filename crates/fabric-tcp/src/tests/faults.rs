@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use pronto_core::fabric::{PeerFault, Rights, poll_by_value};
+use pronto_wire::HEADER_LEN;
 
 use super::*;
 use crate::frame::{CHUNK, Kind, MAX_FRAME, OneSidedHeader, word};
@@ -105,11 +106,52 @@ fn reader() -> (TcpQueuePair, TcpStream, Region, u32) {
     (qp, peer, local, tag)
 }
 
+/// Returns the bytes of a frame with `len` bytes for a read.
+fn data(tag: u32, offset: u64, len: usize) -> Vec<u8> {
+    [OneSidedHeader::new(Kind::Data, len, tag, offset, 0).as_array(), &vec![1; len][..]].concat()
+}
+
+/// The peer sends frames and dies. Sending fails first, which ends the open operations; then the frames are received. They are no fault.
+#[test]
+fn one_sided_frames_that_arrived_before_a_reset_are_dropped() {
+    let answer = |tag| OneSidedHeader::new(Kind::Answer, 0, tag, 1, 0).as_array().to_vec();
+    let read = |_| [OneSidedHeader::new(Kind::Read, 8, 0, 1, 0).as_array(), &[9; 8][..]].concat();
+    let write = |_| {
+        let head = *OneSidedHeader::new(Kind::Write, 8 + 100, 0, 1, 0).as_array();
+        [&head[..], &100_u64.to_le_bytes(), &[1; 100]].concat()
+    };
+    let add = |_| [OneSidedHeader::new(Kind::FetchAdd, 8, 0, 1, 0).as_array(), &[9; 8][..]].concat();
+    let frames: [&dyn Fn(u32) -> Vec<u8>; 6] =
+        [&|tag| data(tag, 0, 60), &|tag| data(tag, 0, 100), &answer, &read, &write, &add];
+    // In the second case, the first ten bytes were received before sending failed.
+    for (frame, early) in frames.iter().flat_map(|frame| [(frame, 0), (frame, 34)]) {
+        let (mut qp, mut peer, local, tag) = reader();
+        // More than there is room for answers.
+        let bytes = [frame(tag), frame(tag).repeat(ONE_SIDED_DEPTH), message(8, &[5; 8])].concat();
+        peer.write_all(&bytes[..early]).unwrap();
+        if early > 0 && frame(tag).len() > early {
+            assert!(poll_by_value(&mut qp).unwrap().is_none());
+        }
+        peer.write_all(&bytes[early..]).unwrap();
+        // Unread bytes turn the end of a connection into a reset.
+        post(&mut qp, 1, Gather::Short(b"unread")).unwrap();
+        qp.ring_doorbell(DoorbellEvent::Solicited).unwrap();
+        drop(peer);
+        let mut slot = 10;
+        while qp.ring_doorbell(DoorbellEvent::Solicited).is_ok() {
+            let _ = post(&mut qp, slot, Gather::Short(b"anybody?"));
+            slot += 1;
+        }
+        let ends: Vec<_> = core::iter::from_fn(|| qp.poll_send()).collect();
+        assert!(ends.contains(&Completion { wr: wr(9), status: Status::Flushed }), "{ends:?}");
+        assert_eq!(bytes_of(&receive(&mut qp).unwrap()), [5; 8]);
+        assert_eq!(receive(&mut qp).unwrap_err(), FabricError::Lost);
+        assert!(contents(&local)[early.saturating_sub(HEADER_LEN)..].iter().all(|byte| *byte == 0));
+    }
+}
+
 #[test]
 fn data_that_does_not_fit_its_read_ends_the_connection() {
-    let frame = |tag, offset, len: usize| {
-        [OneSidedHeader::new(Kind::Data, len, tag, offset, 0).as_array(), &vec![1; len][..]].concat()
-    };
     let faults = [
         (0, 101, PeerFault::Length { len: 101, max: 100 }),
         (1, 10, PeerFault::Offset { offset: 1, len: 100 }),
@@ -117,14 +159,14 @@ fn data_that_does_not_fit_its_read_ends_the_connection() {
     ];
     for (offset, len, fault) in faults {
         let (mut qp, mut peer, local, tag) = reader();
-        peer.write_all(&frame(tag, offset, len)).unwrap();
+        peer.write_all(&data(tag, offset, len)).unwrap();
         assert_eq!(receive(&mut qp).unwrap_err(), fault.into());
         assert_eq!(contents(&local), [0; 104]);
         assert_eq!(qp.poll_send(), Some(Completion { wr: wr(9), status: Status::Flushed }));
     }
     // A repeated answer: the second one matches no operation.
     let (mut qp, mut peer, local, tag) = reader();
-    peer.write_all(&[frame(tag, 0, 100), frame(tag, 0, 100)].concat()).unwrap();
+    peer.write_all(&[data(tag, 0, 100), data(tag, 0, 100)].concat()).unwrap();
     assert_eq!(receive(&mut qp).unwrap_err(), PeerFault::Unasked.into());
     assert_eq!(contents(&local), [[1; 100].as_slice(), &[0; 4]].concat());
     assert_eq!(qp.poll_send(), done(9));

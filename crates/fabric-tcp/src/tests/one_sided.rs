@@ -23,6 +23,7 @@ fn outcome(a: &mut TcpQueuePair, b: &mut TcpQueuePair, operation: Operation<'_>)
     })
 }
 
+/// Shows: protocol.write-result
 #[test]
 fn reads_and_writes_of_every_length() {
     let (mut a, mut b) = pair();
@@ -91,6 +92,7 @@ fn atomics_return_the_previous_value_and_are_atomic_with_the_owners() {
     assert_eq!(contents(&far)[8..16], 100u64.to_le_bytes());
 }
 
+/// Shows: protocol.write-result
 #[test]
 fn ungranted_access_is_refused_and_the_connection_survives() {
     let (mut a, mut b) = pair();
@@ -182,6 +184,7 @@ fn messages_pass_between_the_pieces_of_a_long_read() {
     });
 }
 
+/// Shows: protocol.order-write
 #[test]
 fn a_message_posted_after_a_write_arrives_after_its_bytes() {
     let (mut a, mut b) = pair();

@@ -180,7 +180,7 @@ impl QueuePair for Sleeper {
 #[track_caller]
 fn complete(summary: &Summary) {
     summary.announce();
-    summary.assert_complete(&[Capability::GlobalAtomics]);
+    summary.assert_complete(&[Capability::GlobalAtomics, Capability::VisibleWhenPosted]);
 }
 
 #[test]

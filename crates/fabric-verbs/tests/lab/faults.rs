@@ -62,6 +62,7 @@ impl<F: FnMut()> Drop for Afterwards<F> {
     }
 }
 
+/// Shows: protocol.rdma-sockets, operations.rdma-fails
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_link_that_is_down_is_lost_and_a_new_one_works_when_it_is_up() {
@@ -86,6 +87,7 @@ fn a_link_that_is_down_is_lost_and_a_new_one_works_when_it_is_up() {
     assert!(passes(&mut Devices::open().link(LIMITS)));
 }
 
+/// Shows: operations.rdma-port
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn no_port_has_a_removed_address() {

@@ -139,6 +139,7 @@ fn next(qp: &mut VerbsQueuePair) -> Result<(Vec<u8>, Vec<u8>), FabricError> {
     Ok((message.header.as_array()[4..].to_vec(), payload))
 }
 
+/// Shows: protocol.rdma-offer, protocol.rdma-test, protocol.rdma-kinds
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn messages_of_every_form_pass_in_both_directions() {
@@ -233,6 +234,7 @@ fn a_payload_that_cannot_be_read_ends_the_connection() {
     assert_eq!(next(&mut link.control).unwrap().1, b"cba");
 }
 
+/// Shows: protocol.rdma-sockets
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_peer_that_dies_is_noticed() {

@@ -33,6 +33,7 @@ fn limited() -> Option<u64> {
     Some(limit)
 }
 
+/// Shows: operations.memlock
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn with_64_kib_the_device_is_refused_with_the_remedy() {
@@ -48,6 +49,7 @@ fn with_64_kib_the_device_is_refused_with_the_remedy() {
     println!("refused as expected");
 }
 
+/// Shows: operations.memlock
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn with_8_mib_a_link_works_until_they_are_used_up() {

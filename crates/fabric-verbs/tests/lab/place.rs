@@ -10,6 +10,7 @@ use crate::grants::LIMITS;
 use crate::pair::{Devices, addresses};
 use crate::registration::deliver;
 
+/// Shows: operations.vector
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn messages_arrive_with_every_placement() {

@@ -134,6 +134,7 @@ fn taken_away(command: &[&str]) {
     Load::default().run([&mut a.bulk, &mut b.bulk], 1).unwrap();
 }
 
+/// Shows: operations.rdma-removed, operations.rdma-released
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_device_that_is_deleted_under_load_ends_its_connections() {

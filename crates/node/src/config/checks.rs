@@ -50,13 +50,19 @@ pub(crate) fn listen(listen: &[Address]) -> Result<(), ConfigError> {
 
 /// Checks that the folder of a Unix socket exists. Abstract names have no folder.
 pub(crate) fn folder(address: &Address) -> Result<(), NodeError> {
-    let Address::Shm(path) = address else { return Ok(()) };
-    let is_abstract = path.as_os_str().as_encoded_bytes().starts_with(b"@");
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
-    match folder {
-        Some(folder) if !is_abstract => {
+    let Some(path) = address.file() else { return Ok(()) };
+    match path.parent() {
+        Some(folder) if !folder.is_dir() => {
             Err(NodeError::NoFolder { address: address.clone(), folder: folder.into() })
         }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the address of a Unix socket is not a folder.
+pub(crate) fn is_no_folder(key: &'static str, address: &Address) -> Result<(), NodeError> {
+    match address.file() {
+        Some(path) if path.is_dir() => Err(NodeError::IsFolder { key, address: address.clone() }),
         _ => Ok(()),
     }
 }
@@ -88,6 +94,7 @@ mod tests {
         node.start().expect_err("it must not start").to_string()
     }
 
+    /// Shows: operations.ids
     #[test]
     fn ids_are_in_the_range_of_nodes() {
         let range = "must be from 1 to 63999";
@@ -99,13 +106,20 @@ mod tests {
         assert!(Node::visitor().check().is_ok());
     }
 
+    /// Shows: operations.folder
     #[test]
     fn sockets_have_existing_folders() {
         let text = wrong(Node::builder(1).listen("shm:/tmp/pronto-no-such-folder/1.sock"));
         assert!(text.contains("folder /tmp/pronto-no-such-folder does not exist: create it"), "{text}");
-        assert!(Node::builder(1).listen("shm:@no/folder").listen("shm:here.sock").check().is_ok());
+        assert!(Node::builder(1).listen("shm:@no/folder").listen("shm:/tmp/here.sock").check().is_ok());
+        let advice = "which is a folder: name a file in it, such as shm:/tmp/1.sock";
+        let text = wrong(Node::builder(1).listen("shm:/tmp"));
+        assert_eq!(text, format!("listen names shm:/tmp, {advice}"));
+        let text = wrong(Node::builder(1).peer(2, "shm:/tmp/"));
+        assert_eq!(text, format!("peer.address names shm:/tmp/, {advice}"));
     }
 
+    /// Shows: operations.plaintext
     #[test]
     fn addresses_of_other_hosts_are_named_with_their_key() {
         let text = wrong(Node::builder(1).listen("tcp:0.0.0.0:7001"));

@@ -38,12 +38,18 @@ const LISTS: [(&str, &str); 6] = [
     ("limits.send_memory", "send_memory = [8388608, 33554432]"),
 ];
 
-/// Checks that lists are lists and numbers are in their ranges. Deserialization finds all other errors.
+/// The only permitted value of `plaintext`.
+const PLAINTEXT: &str = "i understand";
+
+/// Checks that lists are lists, numbers are in their ranges, and `plaintext` has its value. Deserialization finds all other errors.
 pub(crate) fn check(config: &Table) -> Result<(), ConfigError> {
     for (key, example) in LISTS {
         if let Some(value) = values(config, key).find(|value| !value.is_array()) {
             return Err(ConfigError::NoList { key, value: written(value), example });
         }
+    }
+    if let Some(value) = values(config, "plaintext").find(|value| value.as_str() != Some(PLAINTEXT)) {
+        return Err(ConfigError::Plaintext(written(value)));
     }
     RANGES.into_iter().try_for_each(|(key, least, most)| numbers_within(config, key, least, most))?;
     let liveness = values(config, "limits.liveness_ms").next().and_then(Value::as_integer);
@@ -86,6 +92,7 @@ mod tests {
     use super::*;
     use crate::Config;
 
+    /// Shows: operations.ids, operations.check
     #[test]
     fn numbers_outside_their_range_are_refused_with_the_range() {
         let wrong = |text: &str| Config::parse(text).expect_err("it is wrong").to_string();
@@ -109,6 +116,17 @@ mod tests {
             assert_eq!(wrong(text), range);
         }
         assert_eq!(Nanos::from_millis(LIVENESS_MS.unsigned_abs()), Limits::default().liveness);
+    }
+
+    #[test]
+    fn plaintext_has_one_value() {
+        let hint = "write \"i understand\" to permit unencrypted traffic to other hosts, or remove the key";
+        for value in ["true", "\"yes\"", "1"] {
+            let text = format!("node = 1\nplaintext = {value}");
+            let error = Config::parse(&text).expect_err("it is wrong").to_string();
+            assert_eq!(error, format!("plaintext = {value}: {hint}"));
+        }
+        assert!(Config::parse("node = 1\nplaintext = \"i understand\"").is_ok());
     }
 
     #[test]

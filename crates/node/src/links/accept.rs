@@ -87,6 +87,7 @@ impl Shared {
         canceller: Canceller,
         run: impl FnOnce(&Arc<Self>, &mut Place) -> Result<(), NoLink> + Send + 'static,
     ) {
+        let transport = canceller.transport();
         let mut place = self.places.enter(canceller);
         let shared = Arc::clone(self);
         // If the thread cannot be started or panics, its closure is dropped and frees the place.
@@ -97,7 +98,7 @@ impl Shared {
                 if error.is_one_too_many() {
                     tracing::debug!("rejected a second link of a node that is already linked");
                 } else if shared.host.refusals.is_news(&error) {
-                    tracing::info!(%error, "incoming connection rejected (repeats with the same reason are not logged)");
+                    tracing::info!(%error, transport, "incoming connection rejected (repeats with the same reason are not logged)");
                 }
             }
         });
@@ -105,7 +106,7 @@ impl Shared {
 
     fn greet_shm(self: &Arc<Self>, mut handshake: shm::Handshake, place: &mut Place) -> Result<(), NoLink> {
         if !handshake.peer().same_user() {
-            handshake.send(&GreetingRefusal::NotPermitted.encode())?;
+            handshake.send(&GreetingRefusal::NotPermitted.encode(self.host.identity.node))?;
             return Err(NoLink::Refused(GreetingRefusal::NotPermitted));
         }
         let theirs = handshake.receive(MAX_GREETING)?;
@@ -114,7 +115,7 @@ impl Shared {
             match self.receive_greeting(&theirs, canceller, false) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
-                    handshake.send(&refusal.encode())?;
+                    handshake.send(&refusal.encode(self.host.identity.node))?;
                     return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };
@@ -135,7 +136,7 @@ impl Shared {
             match self.receive_greeting(&theirs, canceller, device.is_ok()) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
-                    handshake.send(&refusal.encode())?;
+                    handshake.send(&refusal.encode(self.host.identity.node))?;
                     return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };

@@ -134,6 +134,14 @@ impl Drop for Attempt {
 }
 
 impl Canceller {
+    /// Returns the name of the handshake's transport.
+    pub(crate) const fn transport(&self) -> &'static str {
+        match self {
+            Self::Shm(_) => "shm",
+            Self::Tcp(_) => "tcp",
+        }
+    }
+
     /// Ends the handshake, even if its thread waits.
     pub(crate) fn cancel(&self) {
         match self {

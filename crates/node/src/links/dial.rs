@@ -6,11 +6,11 @@ use pronto_core::session::{Agreement, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
-use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
+use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
 use super::{NoLink, Shared};
-use crate::config::HANDSHAKE;
+use crate::config::DIAL;
 use crate::config::address::Address;
 use crate::host::NodeSession;
 use crate::links::attempts::Attempts;
@@ -67,7 +67,7 @@ impl Shared {
         let greeting = greet(&host.identity, &host.limits, peer, held);
         match address {
             Address::Shm(path) => {
-                let mut handshake = shm::Handshake::dial(path, HANDSHAKE)?;
+                let mut handshake = shm::Handshake::dial(path, DIAL)?;
                 handshake.send(&greeting.encode())?;
                 let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.resumable = false;
@@ -75,7 +75,7 @@ impl Shared {
                 self.install(session, self.establish_shm(handshake, agreement)?);
             }
             Address::Tcp(socket) => {
-                let mut handshake = tcp::Handshake::dial(*socket, HANDSHAKE, self.tcp)?;
+                let mut handshake = tcp::Handshake::dial(*socket, DIAL, self.tcp)?;
                 let device = self.device_for(&handshake)?;
                 let features = if device.is_ok() { RDMA } else { 0 };
                 handshake.send(&Greeting { features, ..greeting }.encode())?;
@@ -101,7 +101,12 @@ impl Shared {
         peer: NodeId,
         held: Option<SessionId>,
     ) -> Result<Agreement, NoLink> {
-        let theirs = Greeting::decode(bytes)?;
+        let theirs = Greeting::decode(bytes).map_err(|fault| match fault {
+            GreetingFault::Refused { refusal: GreetingRefusal::WrongNode, by } => {
+                NoLink::OtherNode { expected: peer, found: by }
+            }
+            fault => fault.into(),
+        })?;
         if theirs.node != peer {
             return Err(NoLink::OtherNode { expected: peer, found: theirs.node });
         }

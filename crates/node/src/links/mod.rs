@@ -68,17 +68,17 @@ struct Shared {
 /// Reason why a connection did not become a link.
 #[derive(Debug, Error)]
 pub(crate) enum NoLink {
-    #[error("shm: {0}")]
+    #[error(transparent)]
     Shm(#[from] shm::SetupError),
-    #[error("tcp: {0}")]
+    #[error(transparent)]
     Tcp(#[from] tcp::SetupError),
-    #[error("greeting: {0}")]
+    #[error(transparent)]
     Greeting(#[from] GreetingFault),
     #[error("refused by this node: {0}")]
     Refused(GreetingRefusal),
     #[error("this node refused node {}: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
     RefusedNode { refusal: GreetingRefusal, node: Option<NodeId> },
-    #[error("the address belongs to node {found}, not to node {expected}")]
+    #[error("node {found} listens at this address, not node {expected}: correct the address or the id")]
     OtherNode { expected: NodeId, found: NodeId },
     #[error("superseded by a newer attempt of the same node")]
     Superseded,
@@ -94,7 +94,7 @@ impl NoLink {
     pub(crate) fn is_one_too_many(&self) -> bool {
         matches!(
             self,
-            Self::Greeting(GreetingFault::Refused(GreetingRefusal::Duplicate))
+            Self::Greeting(GreetingFault::Refused { refusal: GreetingRefusal::Duplicate, .. })
                 | Self::Refused(GreetingRefusal::Duplicate)
                 | Self::RefusedNode { refusal: GreetingRefusal::Duplicate, .. }
         )

@@ -184,6 +184,7 @@ mod tests {
         assert_eq!(taken(&places), (0, 0));
     }
 
+    /// Shows: operations.crowded
     #[test]
     fn only_a_bounded_number_greets() {
         let places = Arc::<Places>::default();

@@ -109,7 +109,7 @@ fn reason_of(error: &NoLink) -> Reason {
     match error {
         NoLink::Shm(error) => of_shm(error),
         NoLink::Tcp(error) => of_tcp(error),
-        NoLink::Greeting(GreetingFault::Refused(refusal))
+        NoLink::Greeting(GreetingFault::Refused { refusal, .. })
         | NoLink::Refused(refusal)
         | NoLink::RefusedNode { refusal, .. } => of_refusal(*refusal),
         NoLink::Greeting(_) => Reason::Greeting,
@@ -165,15 +165,18 @@ const fn of_refusal(refusal: GreetingRefusal) -> Reason {
 mod tests {
     use pronto_core::stats::Stats;
     use pronto_progress::Counters;
+    use pronto_wire::NodeId;
 
     use super::*;
 
+    /// Shows: operations.system, operations.json-counters
     #[test]
     fn every_reason_has_its_own_name() {
         let refusals = Refusals::default();
         refusals.count(&NoLink::Refused(GreetingRefusal::NotPermitted));
         refusals.count(&NoLink::Tcp(tcp::SetupError::Preamble([0; 8])));
-        refusals.count(&NoLink::Greeting(GreetingFault::Refused(GreetingRefusal::SameId)));
+        let (refusal, by) = (GreetingRefusal::SameId, NodeId(1));
+        refusals.count(&NoLink::Greeting(GreetingFault::Refused { refusal, by }));
         refusals.count(&NoLink::Shm(shm::SetupError::System { call: "poll", errno: 4 }));
         refusals.count(&NoLink::Shm(shm::SetupError::NotListening));
         refusals.count(&NoLink::Tcp(tcp::SetupError::NotListening));
@@ -189,9 +192,12 @@ mod tests {
         assert_eq!(refusals.each(), expected);
     }
 
+    /// Shows: operations.duplicate
     #[test]
     fn a_duplicate_link_is_no_fault_and_a_taken_id_is() {
-        let refused = |refusal| [NoLink::Greeting(GreetingFault::Refused(refusal)), NoLink::Refused(refusal)];
+        let by = NodeId(1);
+        let refused =
+            |refusal| [NoLink::Greeting(GreetingFault::Refused { refusal, by }), NoLink::Refused(refusal)];
         assert!(refused(GreetingRefusal::Duplicate).iter().all(NoLink::is_one_too_many));
         assert!(!refused(GreetingRefusal::IdTaken).iter().any(NoLink::is_one_too_many));
         let (refusal, node) = (GreetingRefusal::Duplicate, None);

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pronto_core::session::DownCause;
 use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm as shm;
 use pronto_wire::{NodeId, SessionId};
@@ -131,11 +130,9 @@ impl Shared {
         if let Lifeline::Link(_) = line {
             self.devices.forget_absent();
             self.host.serving.wake();
-        } else if let Some(session) = self.host.known_session(peer)
-            && self.has_session(peer, id)
-        {
+        } else if let Some(session) = self.host.known_session(peer) {
             let mut sink = WaitingSink { host: &self.host, session: &session };
-            session.take_down(DownCause::Died, &mut sink, &*self.host);
+            session.take_down_died(id, &mut sink, &*self.host);
         }
     }
 

@@ -294,6 +294,7 @@ mod tests {
         Some([[near.control, near.bulk], [far.control, far.bulk]])
     }
 
+    /// Shows: calls.eager
     #[test]
     fn payloads_arrive_either_way() {
         let ends = Ends::new(shm).expect("a link");
@@ -310,6 +311,7 @@ mod tests {
         }
     }
 
+    /// Shows: calls.eager-limit, operations.carries
     #[test]
     fn both_transports_are_measured_once_and_others_assumed() {
         measure_soon();

@@ -39,8 +39,7 @@ pub(crate) const fn of_event(event: &Event) -> Note {
     match event {
         Event::PeerUp(info) => Note::of_peer(What::Up, info.peer),
         Event::PeerDown { peer, cause, .. } => {
-            let expected = matches!(cause, DownCause::Goodbye | DownCause::Local);
-            Note { more: expected as u8, ..Note::of_peer(What::Down, *peer) }
+            Note { more: cause.number(), ..Note::of_peer(What::Down, *peer) }
         }
         Event::LinkLost { peer, .. } => Note::of_peer(What::LinkLost, *peer),
         Event::LinkResumed { peer, .. } => Note::of_peer(What::LinkResumed, *peer),
@@ -69,6 +68,10 @@ pub(crate) enum Alarm {
     Panicked,
 }
 
+/// Causes that need no attention.
+const GOODBYE: u8 = DownCause::Goodbye.number();
+const LOCAL: u8 = DownCause::Local.number();
+
 impl Alarm {
     const ALL: [Self; 4] = [Self::PeerDown, Self::Deadline, Self::Rescued, Self::Panicked];
 
@@ -76,7 +79,7 @@ impl Alarm {
     #[inline(always)]
     pub(crate) const fn of(note: &Note) -> Option<Self> {
         match note.what {
-            What::Down if note.more == 0 => Some(Self::PeerDown),
+            What::Down if note.more != GOODBYE && note.more != LOCAL => Some(Self::PeerDown),
             What::Ended if note.more == Ending::Deadline as u8 => Some(Self::Deadline),
             What::Rescued => Some(Self::Rescued),
             What::Panicked => Some(Self::Panicked),
@@ -168,6 +171,7 @@ pub(crate) fn latest(threads: &[Thread], most: usize) -> Vec<(String, u64, Note)
 mod tests {
     use super::*;
 
+    /// Shows: operations.recent, operations.entry-order
     #[test]
     fn notes_of_several_threads_are_in_the_order_of_their_times() {
         let entry = |number, time_ns, slot| {
@@ -192,6 +196,7 @@ mod tests {
         assert_eq!(seen, [("b (ended)", 200, 4), ("a", 300, 2), ("a", 300, 3)]);
     }
 
+    /// Shows: operations.alarms
     #[test]
     fn alarms_are_logged_at_most_once_in_ten_seconds() {
         let flight = Flight::default();
@@ -210,13 +215,20 @@ mod tests {
         assert_eq!(logged_at(Alarm::Panicked, 120, 0), Some(Alarm::Panicked));
     }
 
+    /// Shows: operations.alarms, operations.recent-cause
     #[test]
     fn expected_events_raise_no_alarm() {
         let down = |cause| {
             let (peer, epoch) = (NodeId(2), pronto_wire::Epoch(1));
             Alarm::of(&of_event(&Event::PeerDown { peer, epoch, cause }))
         };
-        assert_eq!((down(DownCause::Goodbye), down(DownCause::Silent)), (None, Some(Alarm::PeerDown)));
+        assert_eq!((down(DownCause::Goodbye), down(DownCause::Local)), (None, None));
+        for unexpected in [DownCause::Died, DownCause::Silent, DownCause::Replaced, DownCause::Panicked] {
+            assert_eq!(down(unexpected), Some(Alarm::PeerDown), "{unexpected}");
+            let (peer, epoch) = (NodeId(2), pronto_wire::Epoch(1));
+            let note = of_event(&Event::PeerDown { peer, epoch, cause: unexpected });
+            assert_eq!(note.to_string(), format!("peer down, peer 2: {}", unexpected.name()));
+        }
         let ended = |how| Alarm::of(&Note { more: how, ..Note::of_peer(What::Ended, NodeId(2)) });
         assert_eq!(ended(Ending::Failure as u8), None);
         assert_eq!(ended(Ending::Deadline as u8), Some(Alarm::Deadline));

@@ -22,7 +22,7 @@ use nix::errno::Errno;
 use pronto_core::executor::{Channel, Channels, Polled};
 use pronto_core::fabric::Interest;
 use pronto_core::session::DownCause;
-use pronto_core::wait::{Decision, SAFETY_NET, ServingState, Wait, YieldTimer};
+use pronto_core::wait::{BackOff, Decision, SAFETY_NET, ServingState, Wait, YieldTimer};
 use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
@@ -213,6 +213,17 @@ struct PeerSource {
     host: Arc<NodeHost>,
     session: Arc<NodeSession>,
     yields: YieldTimer,
+    /// True from [`Source::arm`] to [`Source::disarm`].
+    is_armed: bool,
+    /// Pauses of successive polls that found the engine locked, after which the thread must poll again.
+    back_off: BackOff,
+}
+
+/// Lets the holder of the engine run, which may be of a lower scheduling class.
+#[cold]
+fn let_holder_run(back_off: &mut BackOff) {
+    #[expect(clippy::disallowed_methods, reason = "the wait is for a lock, whose release reports nothing")]
+    back_off.pause_by(std::thread::yield_now, std::thread::sleep);
 }
 
 impl Source for PeerSource {
@@ -235,14 +246,24 @@ impl Source for PeerSource {
             let now = self.host.now();
             self.session.yield_to_waiters(&mut self.yields, progress.is_some(), now, &*self.host);
         }
+        if self.is_armed {
+            if self.session.must_poll_again(progress) {
+                let_holder_run(&mut self.back_off);
+                // Counted as an event, so that the thread does not sleep.
+                return 1;
+            }
+            self.back_off = BackOff::default();
+        }
         progress.map_or(0, |progress| progress.moved.saturating_sub(progress.responses))
     }
 
     fn arm(&mut self) {
+        self.is_armed = true;
         self.session.set_serving(ServingState::Sleeping, &*self.host);
     }
 
     fn disarm(&mut self) {
+        self.is_armed = false;
         self.session.set_serving(ServingState::Working, &*self.host);
         self.session.disarm();
     }
@@ -403,6 +424,8 @@ impl ServingDriver {
                 host: Arc::clone(&self.host),
                 session: Arc::clone(&session),
                 yields: YieldTimer::default(),
+                is_armed: false,
+                back_off: BackOff::default(),
             };
             match self.host.serving.manager.register(spec(), source) {
                 Ok(registration) => self.served.push(Served { session, _source: registration }),

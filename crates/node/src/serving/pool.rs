@@ -324,6 +324,7 @@ mod tests {
         }
     }
 
+    /// Shows: calls.worker-wake-ups
     #[test]
     fn one_worker_is_woken_for_many_jobs_and_wakes_the_next() {
         let node = node();

@@ -77,7 +77,7 @@ impl Sink<AnyLease> for ServingSink<'_> {
             Ok(route) if route.mode == RouteMode::Inline => {
                 let Inbound { token, type_id, payload, .. } = inbound;
                 let handle = |incoming: &Incoming<'_, _>, token: RequestToken<'_>| {
-                    route.run(incoming, &payload, token);
+                    route.run(incoming, payload, token);
                 };
                 run_inline((route, type_id), self.host, self.session, token, handle);
             }
@@ -146,10 +146,9 @@ impl Job {
         let Self { token, type_id, service, payload, .. } = self;
         match route(host, type_id, service) {
             Ok(route) => token.handle(move |Origin { session, .. }, token| {
-                // The payload is dropped with this closure, so that its receive buffer is returned before the credit.
-                let payload = payload;
+                // The handler drops the payload, so that its receive buffer is returned before the credit.
                 let handle = |incoming: &Incoming<'_, _>, token: RequestToken<'_>| {
-                    route.run(incoming, &payload, token);
+                    route.run(incoming, payload, token);
                 };
                 run_inline((route, type_id), host, session, token, handle);
             }),
@@ -172,11 +171,10 @@ impl Job {
         };
         match route {
             Ok(route) => token.handle(move |Origin { session, .. }, token| {
-                // Dropped before the credit is returned, as in `run_inline`.
-                let payload = payload;
+                // The handler drops the payload before the credit is returned, as in `run_inline`.
                 let incoming = Incoming::new(token.call(), session, host, deadline);
                 let handle = |incoming: &Incoming<'_, _>, token: RequestToken<'_>| {
-                    route.run(incoming, &payload, token);
+                    route.run(incoming, payload, token);
                 };
                 run((route, type_id), &incoming, MayWait::InPool, token, handle);
             }),

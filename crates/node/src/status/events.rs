@@ -167,6 +167,7 @@ mod tests {
         Event::LinkResumed { peer: NodeId(number), notifications_lost: 0 }
     }
 
+    /// Shows: operations.json-node
     #[test]
     fn a_subscriber_that_never_reads_holds_a_bounded_number_of_events() {
         let log = EventLog::default();

@@ -135,6 +135,7 @@ impl fmt::Display for Boosting {
 mod tests {
     use super::*;
 
+    /// Shows: operations.not-boosted
     #[test]
     fn failed_boosts_are_reported() {
         let boosting = Boosting::new(Boost::None);
@@ -147,6 +148,7 @@ mod tests {
         );
     }
 
+    /// Shows: operations.real-time-sleeps
     #[test]
     fn threads_that_may_be_real_time_must_sleep() {
         assert!(!Boosting::new(Boost::None).must_sleep());

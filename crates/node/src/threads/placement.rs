@@ -226,6 +226,7 @@ mod tests {
         }
     }
 
+    /// Shows: operations.serving-set
     #[test]
     fn nodes_without_a_request_are_anywhere() {
         let machine = Recorded::new("nothing");
@@ -236,6 +237,7 @@ mod tests {
         assert_eq!(allowed(), before);
     }
 
+    /// Shows: operations.placement-status, operations.memory-place
     #[test]
     fn devices_are_used_where_they_are() {
         let machine = Recorded::new("devices");
@@ -265,6 +267,7 @@ mod tests {
         assert_eq!(there, "anywhere: all CPUs of this process are near eth0");
     }
 
+    /// Shows: operations.serving-place
     #[test]
     fn serving_threads_are_bound_and_released_ones_are_not() {
         let machine = Recorded::new("put");

@@ -231,6 +231,7 @@ mod tests {
         PREEMPTIONS.set(-1);
     }
 
+    /// Shows: operations.contention
     #[test]
     fn one_preempted_poll_makes_all_threads_sleep_until_a_trial() {
         let (waits, clock) = (ContentionEvidence::new(), Set::at(Nanos(5)));
@@ -289,6 +290,7 @@ mod tests {
         assert_eq!(PREEMPTIONS.get(), -1, "the kernel was not asked");
     }
 
+    /// Shows: operations.nodes-here
     #[test]
     fn more_nodes_than_cpus_are_too_many() {
         let (waits, clock) = (ContentionEvidence::new(), Set::at(Nanos::ZERO));

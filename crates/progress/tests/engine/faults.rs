@@ -85,6 +85,7 @@ impl Source for NeverReads {
     }
 }
 
+/// Shows: operations.engine-panics, sources.panics
 #[test]
 fn a_source_that_panics_is_removed_and_reported_and_others_are_polled() {
     let engine = Running::start(Engine::Idle, Nanos::ZERO, LONG);
@@ -122,6 +123,7 @@ fn a_source_that_panics_is_removed_and_reported_and_others_are_polled() {
     );
 }
 
+/// Shows: operations.muted, sources.descriptor
 #[test]
 fn a_descriptor_that_stays_readable_neither_starves_others_nor_keeps_the_engine_awake() {
     for priority_first in [false, true] {

@@ -51,6 +51,7 @@ fn ends() -> Vec<(&'static str, OwnedFd, OwnedFd)> {
     vec![("unix", ours.into(), theirs.into()), ("tcp", from_them.into(), to_us.into()), ("pipe", read, write)]
 }
 
+/// Shows: sources.muted
 #[test]
 fn a_hung_up_descriptor_neither_starves_others_nor_keeps_the_engine_awake() {
     for registered in ["behind the epoll", "first", "asked"] {

@@ -35,6 +35,7 @@ impl Source for Counted {
     }
 }
 
+/// Shows: sources.triggers
 #[test]
 fn without_an_engine_only_threads_that_wait_or_yield_poll() {
     let engine = Running::start(Engine::None, Nanos::NEVER, Nanos::from_millis(1));
@@ -49,6 +50,7 @@ fn without_an_engine_only_threads_that_wait_or_yield_poll() {
     assert_eq!(engine.manager.poll(Trigger::Yield), Some(3));
 }
 
+/// Shows: sources.timer
 #[test]
 fn a_timer_polls_for_a_program_that_never_calls() {
     let engine = Running::start(Engine::Timer(Nanos::from_millis(2)), Nanos::NEVER, LONG);
@@ -66,6 +68,7 @@ fn a_timer_polls_for_a_program_that_never_calls() {
     }
 }
 
+/// Shows: operations.group-polls, sources.group
 #[test]
 fn sources_behind_the_epoll_are_checked_once_per_interval_of_polling() {
     // Created before the engine, which polls from its first moment on.
@@ -85,6 +88,7 @@ fn sources_behind_the_epoll_are_checked_once_per_interval_of_polling() {
     assert!(word.polls.load(Ordering::Relaxed) as u64 > asked, "memory is polled meanwhile");
 }
 
+/// Shows: sources.group
 #[test]
 fn a_source_of_high_priority_is_polled_first_and_in_every_round() {
     let manager = Manager::new(Engine::None, Real::new()).unwrap();

@@ -8,6 +8,7 @@ use crate::rig::{Running, Word, eventually};
 
 const LONG: Nanos = Nanos::from_secs(3_600);
 
+/// Shows: operations.sleeps, sources.notified
 #[test]
 fn an_event_of_any_source_wakes_a_sleeping_engine() {
     for spin in [Nanos::ZERO, Nanos::from_micros(20)] {
@@ -36,6 +37,7 @@ fn an_event_of_any_source_wakes_a_sleeping_engine() {
     }
 }
 
+/// Shows: operations.engine-lost, sources.lost-wake-ups
 #[test]
 fn an_event_without_a_wake_up_is_found_after_the_time_limit_and_counted() {
     let engine = Running::start(Engine::Idle, Nanos::ZERO, Nanos::from_millis(20));

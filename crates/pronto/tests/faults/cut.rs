@@ -5,7 +5,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use pronto::{DownCause, Event, Executed, Node, Peer, WaitPolicy};
+use pronto::{DownCause, Event, Executed, Node, NodeId, Peer, WaitPolicy};
 
 use crate::proxy::Proxy;
 use crate::raw::Raw;
@@ -48,6 +48,7 @@ fn works(peer: &Peer, caller: u64, done: &AtomicU64, stop: &AtomicBool) -> u64 {
     count
 }
 
+/// Shows: protocol.survives, protocol.duplicates, operations.link-breaks, operations.resent, messages.once
 #[test]
 fn calls_survive_a_cut_and_execute_once() {
     let _shared = shared_run();
@@ -89,6 +90,7 @@ fn calls_survive_a_cut_and_execute_once() {
     assert_all_released(&caller, &peer);
 }
 
+/// Shows: protocol.response-kept, operations.links
 #[test]
 fn large_replies_survive_a_cut() {
     let _shared = shared_run();
@@ -111,6 +113,7 @@ fn large_replies_survive_a_cut() {
     assert_all_released(&caller, &peer);
 }
 
+/// Shows: protocol.response-kept
 #[test]
 fn many_large_replies_need_no_more_memory_than_one() {
     let _shared = shared_run();
@@ -128,6 +131,7 @@ fn many_large_replies_need_no_more_memory_than_one() {
     assert_all_released(&caller, &peer);
 }
 
+/// Shows: protocol.end-executed, protocol.another-session, operations.silent
 #[test]
 fn a_partition_longer_than_the_limit_ends_the_session() {
     let _shared = shared_run();
@@ -146,7 +150,8 @@ fn a_partition_longer_than_the_limit_ends_the_session() {
     wire.go_silent();
     let pending = peer.start(&Work { key: 1 }).unwrap();
     let error = pending.wait().unwrap_err();
-    assert_eq!(error, pronto::CallError::PeerDown { executed: Executed::Maybe });
+    let (peer, cause) = (NodeId(1), Some(DownCause::Silent));
+    assert_eq!(error, pronto::CallError::PeerDown { peer, cause, executed: Executed::Maybe });
     for events in &events {
         let down = event(events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
         assert!(matches!(down, Event::PeerDown { cause: DownCause::Silent, .. }), "{down:?}");
@@ -163,6 +168,7 @@ fn until_calls_succeed(caller: &Node) {
     until("calls succeed again", || peer.call(&Add { values: vec![1] }).is_ok());
 }
 
+/// Shows: protocol.survives
 #[test]
 fn a_wire_that_stays_cut_ends_the_session_at_the_limit() {
     let _shared = shared_run();

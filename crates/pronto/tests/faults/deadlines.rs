@@ -41,6 +41,7 @@ fn deadline_of(raw: &mut Raw) -> u32 {
     deadline_us
 }
 
+/// Shows: calls.call, protocol.deadline
 #[test]
 fn a_request_carries_the_timeout_of_its_call() {
     let _shared = shared_run();
@@ -82,6 +83,7 @@ fn a_request_carries_the_timeout_of_its_call() {
     }
 }
 
+/// Shows: calls.remaining
 #[test]
 fn a_handler_learns_how_long_its_caller_waits() {
     let _shared = shared_run();
@@ -108,6 +110,8 @@ fn a_handler_learns_how_long_its_caller_waits() {
 }
 
 /// The caller sends no cancel, so only the deadline in the request can end it.
+///
+/// Shows: protocol.order-expired
 #[test]
 fn a_request_whose_deadline_passed_in_its_lane_is_skipped() {
     let _shared = shared_run();
@@ -155,6 +159,8 @@ fn a_request_whose_deadline_passed_in_its_lane_is_skipped() {
 }
 
 /// A failure of the callee reaches its caller as a deadline that executed nothing.
+///
+/// Shows: calls.ends-maybe
 #[test]
 fn an_expired_call_ends_as_not_executed() {
     let _shared = shared_run();

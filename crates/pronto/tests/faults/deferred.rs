@@ -107,6 +107,7 @@ fn call(peer: &Peer, way: u8) -> Result<Sum, CallError> {
     peer.call(&Deferred { way })
 }
 
+/// Shows: calls.deferred, calls.own-error
 #[test]
 fn a_deferred_call_ends_once_however_its_handler_ends() {
     let _shared = shared_run();
@@ -133,6 +134,7 @@ fn a_deferred_call_ends_once_however_its_handler_ends() {
     }
 }
 
+/// Shows: calls.panic
 #[test]
 fn a_panic_in_a_deferred_handler_ends_its_call_but_not_the_session() {
     let _shared = shared_run();

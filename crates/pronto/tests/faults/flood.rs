@@ -29,6 +29,7 @@ fn stuck(id: u16, transport: &str, name: &str) -> (Node, Sender<()>) {
     (node, release)
 }
 
+/// Shows: calls.start-fails, operations.slow-handlers
 #[test]
 fn a_slow_receiver_refuses_by_value() {
     let _shared = shared_run();
@@ -68,6 +69,7 @@ fn a_slow_receiver_refuses_by_value() {
     }
 }
 
+/// Shows: calls.notify-fails, protocol.credit-requests, operations.slow-handlers
 #[test]
 fn notifications_run_out_of_credit() {
     let _shared = shared_run();

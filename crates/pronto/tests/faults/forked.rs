@@ -2,11 +2,25 @@
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
-use pronto::{CallError, CallRejection, Peer};
+use pronto::{Bytes, CallError, CallRejection, Message, Peer};
 
 use crate::child::{Child, report};
 use crate::rig::{Add, TRANSPORTS, add, client, counter, shared_run, started};
 
+/// [`Page`](crate::rig::Page), in place.
+#[derive(Message)]
+#[message(name = "faults.page", class = bulk)]
+struct PageInPlace {
+    bytes: Bytes,
+}
+
+#[derive(Message)]
+#[message(name = "faults.fetch", reply = PageInPlace)]
+struct FetchInPlace {
+    len: u32,
+}
+
+/// Shows: embedding.fork, messages.bytes-forked
 #[test]
 fn a_forked_child_is_refused_and_its_parent_is_not() {
     let _shared = shared_run();
@@ -24,10 +38,11 @@ fn a_forked_child_is_refused_and_its_parent_is_not() {
 pub(crate) fn run(address: &str) {
     let (node, peer) = client(2, address);
     add(&peer);
+    let page = peer.call(&FetchInPlace { len: 40_000 }).unwrap();
     // SAFETY: until `_exit` the child only makes calls that are refused after a check of a flag, and takes no lock.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
-            let code = i32::from(!is_refused(&peer));
+            let code = i32::from(!(is_refused(&peer) && is_unreadable(&page.bytes)));
             // SAFETY: ends the child immediately; no code of the parent runs, and no buffer is flushed.
             unsafe { nix::libc::_exit(code) }
         }
@@ -51,4 +66,11 @@ fn is_refused(peer: &Peer) -> bool {
     forked(peer.call(&request).err())
         && forked(peer.start(&request).err())
         && forked(peer.notify(&request).err())
+}
+
+/// Returns whether the forked child cannot read bytes in memory of their sender; a copy is its own.
+fn is_unreadable(bytes: &Bytes) -> bool {
+    let mut part = [0; 8];
+    bytes.copy_to(0, &mut part).is_err() == bytes.is_lent()
+        && bytes.read_blocks(|_, _| {}).is_err() == bytes.is_lent()
 }

@@ -39,6 +39,8 @@ fn a_session_survives_a_cut_between_the_connections_of_a_link() {
 }
 
 /// The acceptor has a link, and the dialler has none.
+///
+/// Shows: protocol.ready-lost, operations.links
 #[test]
 fn a_session_survives_a_cut_before_the_dialler_knows_of_the_link() {
     let _shared = shared_run();
@@ -59,6 +61,8 @@ fn a_session_survives_a_cut_before_the_dialler_knows_of_the_link() {
 }
 
 /// A dialler without a session loses its first link, which the acceptor has. The acceptor detects by itself that the link is gone.
+///
+/// Shows: protocol.ready-lost, operations.replaced
 #[test]
 fn a_first_link_that_only_the_acceptor_has_blocks_no_later_link() {
     let _shared = shared_run();
@@ -78,6 +82,7 @@ fn a_first_link_that_only_the_acceptor_has_blocks_no_later_link() {
     event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));
 }
 
+/// Shows: protocol.attempt-ends, operations.broken
 #[test]
 fn a_broken_attempt_ends_immediately() {
     let _shared = shared_run();
@@ -91,6 +96,8 @@ fn a_broken_attempt_ends_immediately() {
 }
 
 /// The peer that greeted first and stalls may be a stranger, or have a broken connection that no side has detected.
+///
+/// Shows: protocol.superseded, operations.superseded
 #[test]
 fn a_newer_greeting_supersedes_a_stalled_attempt() {
     let _shared = shared_run();
@@ -108,6 +115,7 @@ fn a_newer_greeting_supersedes_a_stalled_attempt() {
     }
 }
 
+/// Shows: protocol.superseded
 #[test]
 fn a_bad_greeting_ends_no_attempt() {
     let _shared = shared_run();
@@ -116,7 +124,7 @@ fn a_bad_greeting_ends_no_attempt() {
         let events = node.events();
         let good = HalfMade::greet(9, 1, &address).unwrap();
         let bad = HalfMade::greet(9, 3, &address).err();
-        assert_eq!(bad, Some(GreetingFault::Refused(GreetingRefusal::WrongNode)));
+        assert_eq!(bad, Some(GreetingFault::Refused { refusal: GreetingRefusal::WrongNode, by: NodeId(1) }));
         let mut raw = good.finish().unwrap();
         event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
         raw.assert_works();
@@ -124,6 +132,8 @@ fn a_bad_greeting_ends_no_attempt() {
 }
 
 /// A stranger that claims to be a configured peer delays the node's own dialling for a short time only.
+///
+/// Shows: protocol.establish
 #[test]
 fn a_stalling_stranger_does_not_prevent_dialling() {
     let _shared = shared_run();

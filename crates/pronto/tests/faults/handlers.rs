@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
 use pronto::{CallError, CallRejection, Executed, Limits, Message, Node, Peer, Responder, WaitPolicy};
 use pronto_wire::FailureCode;
@@ -50,6 +50,7 @@ pub(crate) fn quiet<R>(run: impl FnOnce() -> R) -> R {
     run()
 }
 
+/// Shows: calls.panic, calls.ends-no-reply
 #[test]
 fn a_panic_fails_its_call_and_nothing_else() {
     let _shared = shared_run();
@@ -100,6 +101,7 @@ fn too_late(held: &Receiver<Responder<Sum>>, call: impl Fn(Duration) -> CallErro
     panic!("no call reached the callee in time");
 }
 
+/// Shows: calls.pending, calls.ends-no-reply, calls.skipped, operations.stale
 #[test]
 fn a_dropped_responder_ends_its_call_and_a_late_reply_is_ignored() {
     let _shared = shared_run();
@@ -138,6 +140,7 @@ fn a_dropped_responder_ends_its_call_and_a_late_reply_is_ignored() {
     }
 }
 
+/// Shows: calls.pending, calls.skipped
 #[test]
 fn expired_and_cancelled_requests_are_not_executed() {
     let _shared = shared_run();
@@ -215,6 +218,7 @@ fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [N
     [one, two]
 }
 
+/// Shows: calls.handle-blocks, calls.remaining
 #[test]
 fn nested_calls_go_deep_with_one_worker() {
     let _shared = shared_run();
@@ -245,16 +249,37 @@ fn spare_workers_have_a_bound() {
     assert_eq!(peer.call(&Nested { depth: 20 }).unwrap().total, 20);
 }
 
+/// A lock that counts the handlers that found it taken.
+#[derive(Default)]
+struct CountedLock {
+    total: Mutex<u64>,
+    contended: Mutex<u64>,
+}
+
+impl CountedLock {
+    fn add(&self, more: u64) {
+        let mut total = self.total.try_lock().unwrap_or_else(|_| {
+            *self.contended.lock().unwrap() += 1;
+            self.total.lock().unwrap()
+        });
+        *total += more;
+    }
+
+    fn contended(&self) -> u64 {
+        *self.contended.lock().unwrap()
+    }
+}
+
+/// Each caller holds a lock that the other's handler needs. While both hold theirs, no call gets a reply: the waits end by deadline.
 #[test]
 fn handlers_may_take_a_lock_that_their_callers_hold() {
     let _shared = shared_run();
     for transport in TRANSPORTS {
-        // Each caller holds a lock that the other's handler needs: the waits end by deadline.
-        let locks = [Arc::new(Mutex::new(0_u64)), Arc::new(Mutex::new(0_u64))];
-        let handler = |lock: &Arc<Mutex<u64>>| {
+        let locks = [Arc::new(CountedLock::default()), Arc::new(CountedLock::default())];
+        let handler = |lock: &Arc<CountedLock>| {
             let lock = Arc::clone(lock);
             move |_: &pronto::Context<'_>, work: Work| {
-                *lock.lock().unwrap() += work.key;
+                lock.add(work.key);
                 Sum { total: work.key }
             }
         };
@@ -264,20 +289,30 @@ fn handlers_may_take_a_lock_that_their_callers_hold() {
         let two = Node::builder(2).peer(1, &listening).handle(handler(&locks[1])).start().unwrap();
         let peers: [Peer; 2] =
             [one.wait_for_peer(2, TIMEOUT).unwrap(), two.wait_for_peer(1, TIMEOUT).unwrap()];
+        let (held, ended) = (Barrier::new(2), Barrier::new(2));
         std::thread::scope(|scope| {
-            for (lock, peer) in locks.iter().zip(&peers) {
+            for (own, other) in [(0, 1), (1, 0)] {
+                let (locks, peer, held, ended) = (&locks, &peers[own], &held, &ended);
                 scope.spawn(move || {
-                    let held = lock.lock().unwrap();
-                    // The call gets no reply while the other holds its lock. The callee's workers block; this thread does not.
-                    let end = peer.call_within(&Work { key: 1 }, Duration::from_millis(300));
-                    assert!(matches!(end, Ok(_) | Err(CallError::Deadline { .. })), "{end:?}");
-                    drop(held);
+                    let own = locks[own].total.lock().unwrap();
+                    held.wait();
+                    // The callee's workers block; this thread does not. A request that arrives too late is not executed.
+                    let mut limits = (0..7).map(|doubled| Duration::from_millis(100 << doubled));
+                    while locks[other].contended() == 0 {
+                        let limit = limits.next().expect("a handler finds the lock taken");
+                        let end = peer.call_within(&Work { key: 1 }, limit).unwrap_err();
+                        assert!(matches!(end, CallError::Deadline { .. }), "{end:?}");
+                    }
+                    ended.wait();
+                    drop(own);
                 });
             }
         });
-        for (lock, peer) in locks.iter().zip(&peers) {
+        for peer in &peers {
             assert_eq!(peer.call(&Work { key: 1 }).unwrap().total, 1);
-            until("every handler has had its lock", || *lock.lock().unwrap() >= 1);
+        }
+        for lock in &locks {
+            until("every handler has had its lock", || *lock.total.lock().unwrap() > lock.contended());
         }
     }
 }
@@ -332,6 +367,7 @@ fn an_inline_handler_is_refused_without_room() {
 #[message(name = "faults.calls-inline", reply = Sum)]
 struct CallsInline {}
 
+/// Shows: calls.inline-calls
 #[test]
 fn an_inline_handler_that_calls_is_refused() {
     let _shared = shared_run();

@@ -28,6 +28,8 @@ const GRINDER: &str = "
 
 /// Node 1 can hold at most four of the requests within its receive budget, and no handler ends before it has a reply of the same
 /// length. Node 2 sends all requests before the first of these replies.
+///
+/// Shows: operations.receive-budget
 #[test]
 fn replies_arrive_behind_requests_that_exceed_the_receive_budget() {
     let _shared = shared_run();

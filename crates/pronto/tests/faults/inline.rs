@@ -129,6 +129,7 @@ fn an_inline_handler_may_poll_a_call_for_the_first_time() {
     }
 }
 
+/// Shows: calls.post
 #[test]
 fn an_inline_handler_may_poll_a_receive_for_the_first_time() {
     let _shared = shared_run();

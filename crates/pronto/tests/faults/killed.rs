@@ -29,7 +29,7 @@ fn calls(peer: &Peer, ends: &Ends, stop: &AtomicBool) -> u64 {
                 assert_eq!(sum.total, begun + 1, "the reply of another call");
                 &ends.replied
             }
-            Err(CallError::PeerDown { executed: Executed::Maybe }) => &ends.down_maybe,
+            Err(CallError::PeerDown { executed: Executed::Maybe, .. }) => &ends.down_maybe,
             Err(error) => {
                 assert_eq!(error.executed(), Executed::No, "{error:?}");
                 std::thread::park_timeout(Duration::from_micros(200));
@@ -41,6 +41,7 @@ fn calls(peer: &Peer, ends: &Ends, stop: &AtomicBool) -> u64 {
     begun
 }
 
+/// Shows: calls.peer-valid, protocol.epoch, protocol.shm-lost, operations.ends-tcp
 #[test]
 fn a_killed_node_comes_back_as_another_incarnation() {
     let _shared = shared_run();
@@ -82,6 +83,7 @@ fn down(events: &pronto::Events, epoch: Epoch) -> DownCause {
     cause
 }
 
+/// Shows: calls.down-cause, calls.ends-rejected, protocol.shm-lost, operations.ends-shm, operations.ends-tcp, operations.died, operations.silent
 #[test]
 fn calls_to_a_node_that_stays_dead_end() {
     let _shared = shared_run();
@@ -94,11 +96,18 @@ fn calls_to_a_node_that_stays_dead_end() {
         // The calls stay in flight, because the callee is stopped.
         let pending: Vec<_> = (0..20).map(|key| peer.start(&Work { key }).unwrap()).collect();
         child.kill();
+        let expected = if transport == "shm" { DownCause::Died } else { DownCause::Silent };
         // Not by their deadlines.
         for call in pending {
-            assert_eq!(call.wait().unwrap_err(), CallError::PeerDown { executed: Executed::Maybe });
+            let error = call.wait().unwrap_err();
+            let (peer, cause) = (NodeId(1), Some(expected));
+            assert_eq!(error, CallError::PeerDown { peer, cause, executed: Executed::Maybe });
+            let text = format!(
+                "node 1 is down ({expected}), and its handler may have run or may still run: once it is back, "
+            );
+            assert!(error.to_string().starts_with(&text), "{error}");
         }
-        down(&events, epoch);
+        assert_eq!(down(&events, epoch), expected);
         // A call that is made now is not sent, and reports this immediately.
         let refused = peer.call(&Add { values: vec![] }).unwrap_err();
         assert!(matches!(refused, CallError::Rejected(_)), "{refused:?}");

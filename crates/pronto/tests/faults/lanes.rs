@@ -47,6 +47,7 @@ fn steps(peer: &Peer, sender: u32) {
     }
 }
 
+/// Shows: calls.handle, calls.lane-order, protocol.order-ordered, messages.ordered
 #[test]
 fn ordered_keeps_every_senders_order() {
     let _shared = shared_run();
@@ -86,6 +87,7 @@ fn ordered_keeps_every_senders_order() {
     }
 }
 
+/// Shows: protocol.order-key, messages.by-key
 #[test]
 fn each_key_has_its_own_lane() {
     let _shared = shared_run();
@@ -123,6 +125,7 @@ fn each_key_has_its_own_lane() {
     }
 }
 
+/// Shows: messages.unordered
 #[test]
 fn unordered_calls_overtake() {
     let _shared = shared_run();
@@ -200,6 +203,7 @@ impl OneWorker {
     }
 }
 
+/// Shows: calls.handle, calls.control-first, calls.not-interrupted, protocol.order-workers, messages.control-first, messages.order-in-class
 #[test]
 fn a_control_request_passes_queued_bulk_requests() {
     let _shared = shared_run();
@@ -226,6 +230,7 @@ fn a_control_request_passes_queued_bulk_requests() {
 /// Consecutive control requests that may pass a bulk request: `lanes::IN_A_ROW` of the scheduling policy.
 const IN_A_ROW: u64 = 16;
 
+/// Shows: calls.sixteen, protocol.order-workers
 #[test]
 fn a_bulk_request_starts_among_queued_control_requests() {
     let _shared = shared_run();

@@ -9,11 +9,12 @@ mod again;
 mod books;
 mod caller;
 mod server;
+mod windows;
 
 use core::fmt;
 use core::hash::BuildHasher;
 use core::time::Duration;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::hash::RandomState;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -26,18 +27,21 @@ use pronto_sync::atomic::Ordering;
 
 use self::books::{Line, compare};
 use self::caller::{Caller, LONGEST_CALL, Mix, Progress, Random};
-use self::server::{LIVENESS, Windows};
-use crate::child::Child;
+use self::server::handlers;
+use self::windows::{LIVENESS, Windows};
+use crate::child::{Child, command, report};
 use crate::proxy::Proxy;
-use crate::rig::{TIMEOUT, Watch, address, assert_all_released, free_address, pause, shared_run, until};
-
-pub(crate) use self::server::serve;
+use crate::rig::{
+    TIMEOUT, Watch, address, assert_all_released, free_address, pause, server, shared_run, until,
+};
 
 const THREADS: usize = 4;
 /// Length of one of two runs, which together take about 10 s in every test run.
 const SHORT_RUN: Duration = Duration::from_secs(4);
 /// Length of one run of a soak. The lines of a run are kept in memory.
 const LONG_RUN: Duration = Duration::from_secs(20);
+/// Pause of a caller after a call that was refused.
+const AFTER_REFUSAL: Duration = Duration::from_micros(500);
 /// Replies between two faults, so that each fault affects a session in use.
 const BETWEEN: u64 = 30;
 /// Maximum number of mismatches that are printed.
@@ -110,6 +114,15 @@ fn start_server(listen: &str, log: &File, windows: Windows) -> Child {
     server
 }
 
+/// Runs the server in a child process: `LISTEN LOG WINDOWS`.
+pub(crate) fn serve(arguments: &[&str]) {
+    let log = OpenOptions::new().append(true).open(arguments[1]).unwrap();
+    let limits = Windows::parse(arguments[2]).limits();
+    let node = handlers(server(1, arguments[0]).limits(limits), log).start().unwrap();
+    report(&format!("listening {}", node.listening()[0]));
+    while !command().is_empty() {}
+}
+
 impl Run {
     fn start(transport: &str, windows: Windows, seed: u64) -> (Self, Peer) {
         let log = File::from(memfd_create("pronto-ledger", MFdFlags::MFD_CLOEXEC).unwrap());
@@ -133,7 +146,7 @@ impl Run {
         for thread in 0..THREADS {
             let progress = Arc::<Progress>::default();
             let random = Random(self.random.next());
-            let caller = Caller::new(thread, peer, mix, random, &self.clock, &progress);
+            let caller = Caller::new(thread, peer, mix, random, &self.clock, &progress, AFTER_REFUSAL);
             let send = send.clone();
             // Not scoped: a hanging thread must not prevent the test from failing.
             std::thread::spawn(move || {
@@ -381,11 +394,13 @@ fn ledger(transport: &str) {
     }
 }
 
+/// Shows: calls.ends-maybe, calls.executed
 #[test]
 fn outcomes_of_calls_over_shared_memory_match_the_log() {
     ledger("shm");
 }
 
+/// Shows: calls.ends-maybe, calls.executed
 #[test]
 fn outcomes_of_calls_over_tcp_match_the_log() {
     ledger("tcp");

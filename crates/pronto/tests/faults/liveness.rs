@@ -7,6 +7,7 @@ use pronto::Node;
 use crate::child::Child;
 use crate::rig::{TIMEOUT, TRANSPORTS, add, address, all, client, exclusive_run, pause, server};
 
+/// Shows: protocol.lateness
 #[test]
 fn hogs_cause_no_false_peer_down() {
     let _exclusive = exclusive_run();
@@ -75,23 +76,15 @@ fn an_idle_node_with_many_sources_sleeps_after_a_peer_has_left() {
         let registered: usize = child.expect_line("registered ").parse().unwrap();
         assert!((1003..=1004).contains(&registered), "{registered}");
         pause(Duration::from_secs(1));
-        // A busy machine adds wake-ups (a lock held by a preempted thread), but removes none. The quietest of six spans counts.
-        let span = 6;
-        let (switches, busy) = (0..6)
-            .map(|_| {
-                let before = activity(child.id());
-                pause(Duration::from_secs(span));
-                let after = activity(child.id());
-                (after.0 - before.0, Duration::from_nanos(after.1 - before.1))
-            })
-            .find(|(switches, busy)| *switches <= 2 * span && *busy < Duration::from_secs(span) / 1000)
-            .unwrap_or_else(|| {
-                panic!(
-                    "{transport}: no span of {span} s with at most {} wake-ups and 0.1 % CPU time",
-                    2 * span
-                )
-            });
-        println!("{transport}: {switches} wake-ups and {busy:?} in {span} s");
+        let span = Duration::from_secs(12);
+        let before = activity(child.id());
+        pause(span);
+        let after = activity(child.id());
+        let (switches, busy) = (after.0 - before.0, Duration::from_nanos(after.1 - before.1));
+        println!("{transport}: {switches} wake-ups and {busy:?} in {span:?}");
+        // Heartbeats wake the node about once a second. A busy machine adds some wake-ups, for example for a preempted holder of a lock.
+        assert!(switches <= 3 * span.as_secs(), "{transport}: {switches} wake-ups in {span:?}");
+        assert!(busy < span / 500, "{transport}: {busy:?} of CPU time in {span:?}");
         // The node still works.
         child.send_command("call 1 1");
         assert_eq!(child.expect_line("called "), "1 []");

@@ -4,6 +4,7 @@ use pronto::WaitPolicy;
 
 use crate::rig::{Add, TRANSPORTS, client, counter, shared_run, started};
 
+/// Shows: operations.handovers
 #[test]
 fn eight_blocking_senders_lose_no_wake_up() {
     let _shared = shared_run();

@@ -7,6 +7,7 @@ mod proxy;
 mod raw;
 mod rig;
 
+mod calling;
 mod control_first;
 mod cut;
 mod deadlines;
@@ -35,6 +36,7 @@ mod receive_budget;
 mod scribbler;
 mod several_peers;
 mod stopped;
+mod stopping;
 mod strangers;
 mod too_many_peers;
 mod transfers;

@@ -44,6 +44,7 @@ fn ways() -> [(&'static str, Call); 4] {
     ]
 }
 
+/// Shows: calls.pending, calls.ends-malformed
 #[test]
 fn a_malformed_reply_fails_its_own_call_as_executed() {
     let _shared = shared_run();

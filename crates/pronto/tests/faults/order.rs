@@ -30,6 +30,7 @@ fn assert_both_reply(nodes: &[Node; 2]) {
     }
 }
 
+/// Shows: protocol.duplicate, operations.both-dial
 #[test]
 fn any_order_leads_to_one_session() {
     let _shared = shared_run();
@@ -53,6 +54,7 @@ fn any_order_leads_to_one_session() {
     }
 }
 
+/// Shows: protocol.duplicate, operations.both-dial, operations.duplicate
 #[test]
 fn nodes_that_dial_each_other_simultaneously_connect() {
     let _shared = shared_run();
@@ -76,6 +78,7 @@ fn nodes_that_dial_each_other_simultaneously_connect() {
     }
 }
 
+/// Shows: calls.wait-for-peer, operations.any-order, operations.dials
 #[test]
 fn a_client_waits_for_its_server() {
     let _shared = shared_run();
@@ -86,12 +89,13 @@ fn a_client_waits_for_its_server() {
     add(&client.wait_for_peer(1, TIMEOUT).unwrap());
 }
 
+/// Shows: calls.tries-again, calls.why-not-up, operations.id-taken, operations.refusals, operations.same-id
 #[test]
 fn two_nodes_with_one_id() {
     let _shared = shared_run();
     for transport in ["shm", "tcp"] {
         let (node, address) = started(1, transport, "twins");
-        let (_first, peer) = client(2, &address);
+        let (first, peer) = client(2, &address);
         // The reply shows that both ends have the link. A half-made link would give way to the twin's.
         add(&peer);
         // Another node 2 is refused while the first one lives, and both sides can see the reason.
@@ -100,12 +104,17 @@ fn two_nodes_with_one_id() {
         until("the twin has recorded the reason", || {
             twin.status().failed_dials.iter().any(|(reason, _)| *reason == "id_taken")
         });
-        assert!(!twin.peer(1).unwrap().is_up());
+        let why = twin.wait_for_peer(1, Duration::ZERO).unwrap_err().to_string();
+        let advice = "node 1 refused: another live process has the id of the dialling node: stop it, or";
+        assert!(why.contains(advice), "{why}");
         // Also a node with the same id as this node.
         let namesake = server(1, &crate::rig::address("shm", "other")).peer(7, &address).start().unwrap();
         until("the namesake is refused", || refused(&node, "same_id") >= 1);
-        assert!(!namesake.peer(7).unwrap().is_up());
+        let why = || namesake.wait_for_peer(7, Duration::ZERO).unwrap_err().to_string();
+        until("the namesake knows why", || why().contains("node 1 refused: both nodes have the same id"));
         add(&peer);
+        drop((first, peer));
+        add(&twin.wait_for_peer(1, TIMEOUT).unwrap());
     }
 }
 
@@ -117,6 +126,8 @@ struct Numbered {
 
 /// The serving thread or a waiting caller may process messages for inline handlers. In either case, the handlers run in the order
 /// of arrival.
+///
+/// Shows: protocol.order, protocol.order-inline, messages.order-in-class
 #[test]
 fn inline_handlers_run_in_order_while_callers_wait() {
     let _shared = shared_run();
@@ -188,6 +199,8 @@ fn the_slots_of_visitors_are_reused() {
 }
 
 /// Without an engine no thread polls, so the end of the peer is detected before its goodbye is read.
+///
+/// Shows: operations.goodbye
 #[test]
 fn an_unread_goodbye_counts_when_the_peer_ends() {
     let _shared = shared_run();
@@ -200,6 +213,7 @@ fn an_unread_goodbye_counts_when_the_peer_ends() {
     assert!(matches!(down, Event::PeerDown { cause: DownCause::Goodbye, .. }), "{down:?}");
 }
 
+/// Shows: operations.forgotten
 #[test]
 fn a_hundred_visitors_leave_no_state() {
     let _shared = shared_run();
@@ -228,6 +242,7 @@ fn a_hundred_visitors_leave_no_state() {
     }
 }
 
+/// Shows: calls.why-not-up, calls.last-failure
 #[test]
 fn the_error_for_a_missing_peer_has_a_reason() {
     let _shared = shared_run();

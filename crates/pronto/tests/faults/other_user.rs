@@ -30,6 +30,7 @@ fn become_stranger() {
     assert_eq!(geteuid(), stranger);
 }
 
+/// Shows: operations.not-permitted, operations.same-user
 #[test]
 fn a_node_does_not_dial_a_socket_of_another_user() {
     let _shared = shared_run();
@@ -67,6 +68,7 @@ pub(crate) fn squat(name: &str) {
     while !command().is_empty() {}
 }
 
+/// Shows: operations.not-permitted, operations.same-user
 #[test]
 fn a_node_refuses_a_visitor_of_another_user() {
     let _shared = shared_run();
@@ -76,7 +78,7 @@ fn a_node_refuses_a_visitor_of_another_user() {
     let (node, address) = started(1, "shm", "visited");
     let (_good, peer) = client(2, &address);
     let visitor = Child::start("visit", &[address.strip_prefix("shm:@").unwrap()]);
-    assert_eq!(visitor.expect_line("reply "), "Err(Refused(NotPermitted))");
+    assert_eq!(visitor.expect_line("reply "), "Err(Refused { refusal: NotPermitted, by: NodeId(1) })");
     until("the reason is counted", || refused(&node, "not_permitted") == 1);
     assert!(node.status().peers.iter().all(|known| known.node != NodeId(9)));
     add(&peer);

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, Once, mpsc};
 
-use pronto::rpc::codec::{Full, Malformed, Reader, Writer};
-use pronto::{CallError, Executed, Message, Node, NodeId, Payload, Peer, WaitPolicy};
+use pronto::rpc::codec::{Full, Malformed, Reader, Source, Writer};
+use pronto::{CallError, DownCause, Executed, Message, Node, NodeId, Payload, Peer, WaitPolicy};
 use pronto_sync::atomic::{AtomicBool, Ordering};
 use pronto_wire::LayoutHash;
 use tracing::field::{Field, Visit};
@@ -118,6 +118,7 @@ fn panic_when_a_peer_leaves(node: &Node, listening: &str) -> Option<Peer> {
     (!MISSED.swap(false, Ordering::Relaxed)).then_some(held)
 }
 
+/// Shows: operations.panicked
 #[test]
 fn a_panic_of_the_serving_thread_in_a_turn_ends_only_that_session() {
     let _exclusive = exclusive_run();
@@ -158,7 +159,7 @@ impl Payload for Words {
         self.0.encode(out)
     }
 
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn decode<S: Source>(input: &mut Reader<S>) -> Result<Self, Malformed> {
         if DECODING.swap(false, Ordering::Relaxed) {
             panic!("meant");
         }
@@ -185,6 +186,8 @@ struct Hangs {
 }
 
 /// A short reply is decoded in place by the caller's thread, which holds the engine at that time.
+///
+/// Shows: operations.panicked, operations.failures
 #[test]
 fn a_panic_of_a_caller_in_a_turn_ends_only_that_session() {
     let _exclusive = exclusive_run();
@@ -220,7 +223,10 @@ fn a_panic_of_a_caller_in_a_turn_ends_only_that_session() {
     });
     let ended = open.wait();
     assert!(
-        matches!(ended, Err(CallError::PeerDown { executed: Executed::Maybe })),
+        matches!(
+            ended,
+            Err(CallError::PeerDown { executed: Executed::Maybe, cause: Some(DownCause::Panicked), .. })
+        ),
         "{transport}: {ended:?}"
     );
     until("the session has recovered, and the peer has lost the link", || {

@@ -57,6 +57,7 @@ fn changed(kind: Kind, at: usize, byte: u8) -> RawHeader {
     RawHeader::from_array(bytes)
 }
 
+/// Shows: protocol.stray-fields, protocol.no-payload, operations.corrupt, operations.corrupt-peers
 #[test]
 fn unknown_kinds_and_stray_fields() {
     let _shared = shared_run();
@@ -77,6 +78,7 @@ fn unknown_kinds_and_stray_fields() {
     }
 }
 
+/// Shows: operations.forgotten
 #[test]
 fn a_peer_that_violated_the_protocol_blocks_no_slot() {
     let _shared = shared_run();
@@ -93,6 +95,21 @@ fn a_peer_that_violated_the_protocol_blocks_no_slot() {
     }
 }
 
+/// Shows: operations.corrupt
+#[test]
+fn a_peer_that_violated_the_protocol_may_greet_again() {
+    let _shared = shared_run();
+    for transport in TRANSPORTS {
+        let (node, address) = started(1, transport, "greets-again");
+        let mut raw = Raw::greet(9, &address);
+        raw.send(Class::Control, &changed(Kind::Heartbeat, 4, 200), &[]).unwrap();
+        raw.wait_until_dropped();
+        Raw::greet(9, &address).assert_works();
+        assert_eq!(counter(&node, 9, "corrupt_peers"), 1, "{transport}");
+    }
+}
+
+/// Shows: protocol.type-numbers, protocol.service, messages.unknown-name
 #[test]
 fn wrong_types_and_malformed_payloads_fail_their_own_call() {
     let _shared = shared_run();
@@ -170,6 +187,7 @@ fn start_blocked(transport: &str, name: &str) -> (Scenario, std::sync::mpsc::Sen
     (Scenario { node, good, peer, events, raw }, release)
 }
 
+/// Shows: operations.stale
 #[test]
 fn unsolicited_replies_are_counted() {
     let _shared = shared_run();
@@ -188,6 +206,7 @@ fn unsolicited_replies_are_counted() {
     }
 }
 
+/// Shows: operations.corrupt-cause
 #[test]
 fn acknowledgements_of_unsent_messages_end_the_session() {
     let _shared = shared_run();
@@ -221,6 +240,7 @@ fn a_reply_that_acknowledges_unsent_messages_ends_the_session() {
     }
 }
 
+/// Shows: protocol.response-kept
 #[test]
 fn a_peer_that_never_acknowledges_costs_no_memory() {
     let _shared = shared_run();
@@ -270,6 +290,7 @@ fn a_reused_slot_and_an_invalid_slot_end_the_session() {
     }
 }
 
+/// Shows: messages.max-payload
 #[test]
 fn payloads_of_zero_and_maximum_length() {
     let _shared = shared_run();

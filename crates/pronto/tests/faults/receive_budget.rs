@@ -12,6 +12,7 @@ fn small(peer: &str) -> pronto::Builder {
     Node::from_config(&Config::parse(&text).unwrap()).unwrap()
 }
 
+/// Shows: operations.receive-budget
 #[test]
 fn a_receive_budget_that_holds_no_message_refuses_links_over_tcp() {
     let _shared = shared_run();

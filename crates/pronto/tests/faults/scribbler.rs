@@ -23,6 +23,7 @@ use crate::rig::{TIMEOUT, add, client, counter, event, refused, shared_run, star
 /// Attacks of the peer.
 const ATTACKS: [&str; 4] = ["ones", "noise", "rewrite", "flood"];
 
+/// Shows: operations.corrupt
 #[test]
 fn attacks_in_shared_memory_affect_no_other_peer() {
     let _shared = shared_run();
@@ -104,6 +105,7 @@ fn flood(raw: &Raw) -> usize {
     sent
 }
 
+/// Shows: operations.not-pronto
 #[test]
 fn memory_that_can_be_taken_away_is_refused() {
     let _shared = shared_run();

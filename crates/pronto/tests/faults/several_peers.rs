@@ -26,6 +26,7 @@ fn caller(id: u16, peers: &[(u16, &String)]) -> Node {
     node
 }
 
+/// Shows: calls.multicall
 #[test]
 fn a_peer_that_is_down_does_not_fail_the_others() {
     let _shared = shared_run();
@@ -58,6 +59,8 @@ fn a_peer_that_is_down_does_not_fail_the_others() {
 }
 
 /// The first peer has no room until the second one handles its request. The first one gets the request then.
+///
+/// Shows: calls.multicall
 #[test]
 fn a_peer_without_room_gets_the_request_later() {
     let _shared = shared_run();

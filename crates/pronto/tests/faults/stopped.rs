@@ -12,6 +12,7 @@ use crate::rig::{
     event, exclusive_run, pause, shared_run,
 };
 
+/// Shows: operations.short-stop
 #[test]
 fn a_stop_of_one_second_causes_no_event() {
     let _exclusive = exclusive_run();
@@ -46,6 +47,8 @@ fn stop_during_calls(transport: &str) -> bool {
 
 /// The worst moment for a stop is when a heartbeat is due. If this machine itself is delayed, the stop may last too long, and is tried
 /// again.
+///
+/// Shows: operations.short-stop
 #[test]
 fn a_stop_of_one_second_at_the_worst_moment_causes_no_event() {
     let _exclusive = exclusive_run();
@@ -64,7 +67,7 @@ fn stop_at_the_worst_moment() -> bool {
             (child, node.events(), node)
         })
         .collect();
-    // Heartbeats are due 1.85 s after the last message; the stops begin 1.4 s to 2 s after it.
+    // Heartbeats are due 1.8 s after the last message; the stops begin 1.4 s to 2 s after it.
     pause(Duration::from_millis(1300));
     let stop = |child: &Child| {
         pause(Duration::from_millis(90));
@@ -95,6 +98,7 @@ fn stop_at_the_worst_moment() -> bool {
     true
 }
 
+/// Shows: protocol.another-session, protocol.down, operations.long-stop
 #[test]
 fn five_seconds_are_one_down_and_one_up() {
     let _exclusive = exclusive_run();
@@ -137,6 +141,8 @@ fn five_seconds_are_one_down_and_one_up() {
 
 /// After a call has ended, its caller may overwrite the region of the request. A callee that was stopped meanwhile finds the request when
 /// it continues, and must not execute it with the new bytes.
+///
+/// Shows: calls.by-reference
 #[test]
 fn a_request_by_reference_is_not_executed_after_its_call_has_ended() {
     let _shared = shared_run();
@@ -160,7 +166,7 @@ fn assert_not_executed_late<M: Request<Reply = Sum>>(name: &str, numbered: impl 
     event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
     let outcome = call.wait();
     assert!(
-        matches!(outcome, Err(CallError::PeerDown { executed: Executed::Maybe })),
+        matches!(outcome, Err(CallError::PeerDown { executed: Executed::Maybe, .. })),
         "the request must have been posted: {outcome:?}"
     );
     region.write(0, &encoded_in(2 * LONG, &numbered(2))).unwrap();

@@ -51,6 +51,7 @@ fn wait_refused(node: &Node, reason: &str, count: u64) {
     until(reason, || refused(node, reason) >= count);
 }
 
+/// Shows: operations.refusals, operations.not-pronto
 #[test]
 fn garbage_is_refused_and_counted() {
     let _shared = shared_run();
@@ -82,6 +83,7 @@ fn garbage_is_refused_and_counted() {
     add(&peer);
 }
 
+/// Shows: protocol.greeting, protocol.versions, operations.same-id, operations.wrong-node, operations.version, operations.not-pronto
 #[test]
 fn invalid_greetings_are_refused_with_a_reason() {
     let _shared = shared_run();
@@ -94,19 +96,26 @@ fn invalid_greetings_are_refused_with_a_reason() {
         (greeting(2, 1), GreetingRefusal::IdTaken, "id_taken"),
     ];
     for (blob, expected, reason) in refusals {
-        assert_eq!(verdict(&address, &blob.encode()), Err(GreetingFault::Refused(expected)));
+        assert_eq!(
+            verdict(&address, &blob.encode()),
+            Err(GreetingFault::Refused { refusal: expected, by: NodeId(1) })
+        );
         wait_refused(&node, reason, 1);
         add(&peer);
     }
     let mut cut_short = greeting(7, 1).encode();
     cut_short.pop();
-    assert_eq!(verdict(&address, &cut_short), Err(GreetingFault::Refused(GreetingRefusal::Malformed)));
+    assert_eq!(
+        verdict(&address, &cut_short),
+        Err(GreetingFault::Refused { refusal: GreetingRefusal::Malformed, by: NodeId(1) })
+    );
     wait_refused(&node, "malformed_greeting", 1);
     // None of these greetings left a peer entry, and the good peer was not affected.
     assert!(node.status().peers.iter().all(|known| known.node == NodeId(2)));
     add(&peer);
 }
 
+/// Shows: protocol.duplicate
 #[test]
 fn a_replayed_byte_stream_makes_no_second_link() {
     let _shared = shared_run();
@@ -132,6 +141,7 @@ fn a_replayed_byte_stream_makes_no_second_link() {
     assert!(node.status().peers.iter().all(|known| !known.linked));
 }
 
+/// Shows: operations.no-answer, operations.crowded
 #[test]
 fn silent_strangers_time_out_and_excess_ones_are_refused() {
     let _shared = shared_run();

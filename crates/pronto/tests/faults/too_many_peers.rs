@@ -4,6 +4,7 @@ use pronto::{Node, NodeId, WaitPolicy};
 
 use crate::rig::{TIMEOUT, TRANSPORTS, add, address, client, refused, server, shared_run, until};
 
+/// Shows: operations.too-many-peers
 #[test]
 fn a_peer_beyond_the_limit_is_refused_until_a_slot_is_free() {
     let _shared = shared_run();
@@ -31,6 +32,7 @@ fn a_peer_beyond_the_limit_is_refused_until_a_slot_is_free() {
     }
 }
 
+/// Shows: calls.no-handle
 #[test]
 fn no_handle_of_a_peer_beyond_the_limit_is_given_out() {
     let _shared = shared_run();

@@ -95,6 +95,7 @@ impl Held {
 
 const PHASES: [Phase; 3] = [Phase::Offered, Phase::Posted, Phase::Moving];
 
+/// Shows: calls.long-waits
 #[test]
 fn a_sender_that_goes_away_ends_each_phase() {
     let _shared = shared_run();
@@ -136,6 +137,7 @@ fn a_receiver_that_goes_away_ends_each_phase() {
     }
 }
 
+/// Shows: calls.start-send
 #[test]
 fn a_cancelled_send_leaves_the_receive_to_the_next_message() {
     let _shared = shared_run();

@@ -48,6 +48,7 @@ fn counted(node: &Node, name: &str) -> u64 {
     node.status().counters.iter().find(|(counter, _)| *counter == name).unwrap().1
 }
 
+/// Shows: operations.json-node
 #[test]
 fn a_panic_in_a_key_fails_only_its_message() {
     let _shared = shared_run();

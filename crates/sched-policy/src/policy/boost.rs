@@ -352,6 +352,7 @@ mod tests {
         assert_eq!(handler.accounts.thread.debt(), Nanos::ZERO);
     }
 
+    /// Shows: operations.module
     #[test]
     fn a_slice_is_cpu_time_and_ends_in_a_drop() {
         let mut handler = Thread::new(SLICE);

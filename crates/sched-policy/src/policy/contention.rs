@@ -196,6 +196,7 @@ mod tests {
         tries.polled(&badly(), *now)
     }
 
+    /// Shows: operations.contention
     #[test]
     fn one_preempted_poll_is_evidence_and_short_absences_are_none() {
         for short in [AWAY.since(Nanos(1)), Nanos::from_micros(200)] {
@@ -207,6 +208,7 @@ mod tests {
         assert_eq!(crowded.before_wait(SLICE.after(FIRST)).verdict(), Verdict::Tries);
     }
 
+    /// Shows: operations.pauses
     #[test]
     fn trials_that_fail_get_rarer_up_to_a_bound() {
         let mut now = Nanos::ZERO;
@@ -240,6 +242,7 @@ mod tests {
         assert_eq!(polls.polled(&badly(), now.after(REMEMBERED)).pause(), FIRST);
     }
 
+    /// Shows: operations.contention
     #[test]
     fn waiting_a_tenth_of_the_time_for_a_cpu_is_contention() {
         let ms = Nanos::from_millis;

@@ -410,6 +410,7 @@ mod tests {
         (0..waits).fold(spin, |spin, _| live(spin, each))
     }
 
+    /// Shows: calls.adaptive
     #[test]
     fn an_adaptive_wait_polls_for_the_bound() {
         assert_eq!(adaptive(&Spin::NEW), Wait::PollFor(COST));
@@ -418,6 +419,7 @@ mod tests {
         assert_eq!(spans, [Nanos::NEVER, COST, Nanos::ZERO]);
     }
 
+    /// Shows: operations.real-time
     #[test]
     fn threads_that_may_not_poll_do_not() {
         let wait = |preference: Preference, sched_class, cpus| {
@@ -431,6 +433,7 @@ mod tests {
         assert_eq!(wait(P::Block, S::RealTime, C::Oversubscribed), Wait::Sleep(Reason::Requested));
     }
 
+    /// Shows: calls.expecting, calls.policies
     #[test]
     fn a_late_hint_sleeps_immediately_and_an_early_one_polls_whatever_the_history() {
         let expecting = |preference: Preference, expected| WaitRequest::from(preference).expecting(expected);
@@ -448,6 +451,7 @@ mod tests {
         assert_eq!(Spin::NEW.wait(soon, crowded), Wait::Sleep(Reason::Oversubscribed));
     }
 
+    /// Shows: operations.sleeps-after-long
     #[test]
     fn after_long_waits_it_sleeps_and_short_ones_bring_polling_back() {
         let slow = after(20, Nanos::from_millis(10), Spin::NEW);
@@ -455,6 +459,7 @@ mod tests {
         assert_eq!(adaptive(&after(20, Nanos::from_micros(3), slow)), Wait::PollFor(COST));
     }
 
+    /// Shows: calls.sleeps-after-long, operations.sleeps-after-long
     #[test]
     fn waits_of_a_few_wake_ups_are_no_reason_to_sleep() {
         for wake_ups in 1..FAR {
@@ -480,6 +485,7 @@ mod tests {
         assert!(slept[0] > 0 && slept[1] == 0, "{slept:?}");
     }
 
+    /// Shows: calls.polls-twice, operations.polls-twice
     #[test]
     fn a_longer_poll_is_on_credit() {
         let about = after(20, COST.after(Nanos(COST.0 / 4)), Spin::NEW);
@@ -520,6 +526,7 @@ mod tests {
         }
     }
 
+    /// Shows: operations.reply-time
     #[test]
     fn the_gap_is_measured_and_bounded() {
         let learned = |each: Nanos| after(100, each, Spin::NEW).gap();

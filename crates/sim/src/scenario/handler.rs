@@ -17,8 +17,8 @@ use crate::executor::SimExecutor;
 use crate::queue_pair::SimQueuePair;
 use crate::random::Random;
 
-pub(super) type Lease = <SimQueuePair as QueuePair>::Lease;
-pub(super) type SimSession = Session<SimQueuePair>;
+pub(crate) type Lease = <SimQueuePair as QueuePair>::Lease;
+pub(crate) type SimSession = Session<SimQueuePair>;
 
 /// A call in a lane, with its payload.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Sink<Lease> for NodeSink<'_> {
 }
 
 /// Returns the reply that the stamp requests; shorter if there is no room for a long one.
-fn answer_to(session: &SimSession, asked: &Stamp, class: Class) -> Response {
+pub(crate) fn answer_to(session: &SimSession, asked: &Stamp, class: Class) -> Response {
     let stamp = Stamp { answer: true, ..*asked };
     let len = asked.answer_len as usize;
     if len > pronto_wire::INLINE_PAYLOAD

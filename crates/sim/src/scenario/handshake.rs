@@ -69,7 +69,7 @@ impl ScenarioNode {
     fn answer_hello(&mut self, incoming: Incoming, now: Nanos) {
         let (agreement, answer) = match self.receive_greeting(&incoming.hello) {
             Ok(agreed) => agreed,
-            Err(send_error) => return self.world.refuse(incoming.id, send_error.encode()),
+            Err(refusal) => return self.world.refuse(incoming.id, refusal.encode(self.identity.node)),
         };
         let limits = Class::ALL.map(|class| agreement.connection(class));
         if let Some(pairs) = self.world.accept(incoming.id, answer, &limits) {

@@ -115,17 +115,29 @@ impl Ledger {
     }
 
     /// Records a refused message. Refusals for lack of a request credit are counted separately.
-    pub(super) fn refused(&mut self, name: Name, kind: Kind, for_credit: bool) {
+    pub(crate) fn refused(&mut self, name: Name, kind: Kind, for_credit: bool) {
         let counter = if for_credit { &mut self.tally.no_credit } else { &mut self.tally.refused };
         *counter += 1;
         self.enter(name, Entry { open: false, refused: true, ..Entry::new(kind) });
     }
 
     /// Records an accepted message; `awaited` if an end will follow.
-    pub(super) fn posted(&mut self, name: Name, kind: Kind, awaited: bool) {
+    pub(crate) fn posted(&mut self, name: Name, kind: Kind, awaited: bool) {
         let counter = if kind == Kind::Notice { &mut self.tally.notices } else { &mut self.tally.calls };
         *counter += 1;
         self.enter(name, Entry { open: awaited, ..Entry::new(kind) });
+    }
+
+    /// Records that a message, which was entered as accepted before it was sent, was refused.
+    pub(crate) fn withdrawn(&mut self, name: Name, for_credit: bool) {
+        let entry = self.entry(name);
+        assert!(entry.arrived == 0, "{name:?} was refused, but arrived");
+        (entry.open, entry.refused) = (false, true);
+        let kind = entry.kind;
+        let accepted = if kind == Kind::Notice { &mut self.tally.notices } else { &mut self.tally.calls };
+        *accepted -= 1;
+        let counter = if for_credit { &mut self.tally.no_credit } else { &mut self.tally.refused };
+        *counter += 1;
     }
 
     fn enter(&mut self, name: Name, entry: Entry) {
@@ -134,7 +146,7 @@ impl Ledger {
     }
 
     /// Records the arrival of a message.
-    pub(super) fn arrived(&mut self, name: Name, receiver: NodeId, incarnation: u32, class: Class) {
+    pub(crate) fn arrived(&mut self, name: Name, receiver: NodeId, incarnation: u32, class: Class) {
         let entry = self.entry(name);
         assert!(!entry.refused, "{name:?} was refused, but arrived");
         entry.arrived += 1;
@@ -145,7 +157,7 @@ impl Ledger {
     }
 
     /// Records an execution by a handler.
-    pub(super) fn executed(&mut self, name: Name) {
+    pub(crate) fn executed(&mut self, name: Name) {
         let entry = self.entry(name);
         entry.executed += 1;
         assert_eq!(entry.executed, 1, "{name:?}, a {:?}, was executed twice", entry.kind);
@@ -153,7 +165,7 @@ impl Ledger {
     }
 
     /// Records an execution in a lane.
-    pub(super) fn executed_in_lane(&mut self, name: Name, receiver: NodeId, incarnation: u32, class: Class) {
+    pub(crate) fn executed_in_lane(&mut self, name: Name, receiver: NodeId, incarnation: u32, class: Class) {
         self.executed(name);
         self.in_order(name, (name.node, name.incarnation, receiver, incarnation, class), "worked on");
     }
@@ -164,7 +176,7 @@ impl Ledger {
     }
 
     /// Records the end of a call or of a synchronous send. `posted` tells whether a connection has accepted the request.
-    pub(super) fn ended<L>(&mut self, name: Name, end: &End<L>, posted: bool) {
+    pub(crate) fn ended<L>(&mut self, name: Name, end: &End<L>, posted: bool) {
         let entry = self.entry(name);
         assert!(core::mem::take(&mut entry.open), "{name:?} ended twice, or was never open");
         let executed = entry.executed;
@@ -194,21 +206,34 @@ impl Ledger {
         self.entry(name).said = Some(said);
     }
 
-    /// Records that a call was abandoned.
-    pub(super) fn abandoned(&mut self, name: Name) {
-        self.tally.abandoned += 1;
-        self.entry(name).open = false;
+    /// Records the end of a call or of a synchronous send with a session in whose engine a thread panicked. Recovery cannot know whether it
+    /// was posted.
+    pub(crate) fn ended_by_failure(&mut self, name: Name) {
+        let entry = self.entry(name);
+        assert!(core::mem::take(&mut entry.open), "{name:?} ended twice, or was never open");
+        entry.said = Some(Executed::Maybe);
+        let counter =
+            if entry.kind == Kind::Notice { &mut self.tally.sends_ended } else { &mut self.tally.peer_downs };
+        *counter += 1;
+    }
+
+    /// Records that a call or a synchronous send was abandoned.
+    pub(crate) fn abandoned(&mut self, name: Name) {
+        let entry = self.entry(name);
+        entry.open = false;
+        let is_call = entry.kind != Kind::Notice;
+        self.tally.abandoned += u64::from(is_call);
     }
 
     /// Records a new incarnation of a node, which no longer waits for the calls of earlier ones.
-    pub(super) fn reborn(&mut self, node: u16, incarnation: u32) {
+    pub(crate) fn reborn(&mut self, node: u16, incarnation: u32) {
         for (name, entry) in &mut self.entries {
             entry.open &= name.node != node || name.incarnation == incarnation;
         }
     }
 
     /// Records an event of a node's session with a peer.
-    pub(super) fn event(&mut self, node: NodeId, incarnation: u32, peer: NodeId, event: &Event) {
+    pub(crate) fn event(&mut self, node: NodeId, incarnation: u32, peer: NodeId, event: &Event) {
         let (events, state) = self.peers.entry((node, incarnation, peer)).or_default();
         let (counter, before, after): (_, &[PeerState], _) = match event {
             Event::PeerUp(_) => (&mut events.ups, &[PeerState::Down], PeerState::Up),
@@ -228,7 +253,7 @@ impl Ledger {
     }
 
     /// Checks the rules that only the end can show: nothing is open, and nothing was counted twice.
-    pub(super) fn assert_closed(&self) {
+    pub(crate) fn assert_closed(&self) {
         for (name, entry) in &self.entries {
             assert!(!entry.open, "{name:?} never ended");
             let never = entry.refused || entry.said == Some(Executed::No);

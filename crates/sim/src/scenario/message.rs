@@ -7,11 +7,11 @@ use pronto_wire::{LayoutHash, NameHash, ServiceId, TypeEntry, TypeId};
 use crate::random::Random;
 
 /// Length of a stamp, bytes: the minimum message length.
-pub(super) const STAMP: usize = 24;
+pub(crate) const STAMP: usize = 24;
 
 /// Kinds of messages of a scenario node; their order is their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A call that is answered immediately.
     Prompt,
     /// A call that runs in a lane, one after another per caller and class.
@@ -27,10 +27,10 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 6] =
         [Self::Prompt, Self::Laned, Self::Notice, Self::Offer, Self::Eager, Self::Regrant];
 
-    pub(super) const fn key(self) -> TypeKey {
+    pub(crate) const fn key(self) -> TypeKey {
         let name = match self {
             Self::Prompt => NameHash::of("sim.prompt"),
             Self::Laned => NameHash::of("sim.laned"),
@@ -42,11 +42,11 @@ impl Kind {
         TypeKey { service: ServiceId(0), name, layout: LayoutHash::of("stamp") }
     }
 
-    pub(super) fn of(number: TypeId) -> Self {
+    pub(crate) fn of(number: TypeId) -> Self {
         Self::ALL[usize::from(number.0)]
     }
 
-    pub(super) fn entries() -> Vec<TypeEntry> {
+    pub(crate) fn entries() -> Vec<TypeEntry> {
         let entry = |(number, kind): (u16, &Self)| {
             let TypeKey { service, name, layout } = kind.key();
             TypeEntry { service, name, layout, type_id: TypeId(number) }
@@ -57,25 +57,25 @@ impl Kind {
 
 /// Unique name of a message: its sender, the sender's incarnation, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    pub(super) node: u16,
-    pub(super) incarnation: u32,
-    pub(super) number: u64,
+pub(crate) struct Name {
+    pub(crate) node: u16,
+    pub(crate) incarnation: u32,
+    pub(crate) number: u64,
 }
 
 /// Start of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    pub(super) name: Name,
+pub(crate) struct Stamp {
+    pub(crate) name: Name,
     /// Length of the reply, bytes.
-    pub(super) answer_len: u32,
+    pub(crate) answer_len: u32,
     /// True for the reply.
-    pub(super) answer: bool,
+    pub(crate) answer: bool,
 }
 
 impl Stamp {
     /// Fills a payload with the stamp and the bytes derived from it.
-    pub(super) fn fill(&self, payload: &mut [u8]) {
+    pub(crate) fn fill(&self, payload: &mut [u8]) {
         let (stamp, rest) = payload.split_at_mut(STAMP);
         let Name { node, incarnation, number } = self.name;
         stamp[..8].copy_from_slice(&number.to_le_bytes());
@@ -87,7 +87,7 @@ impl Stamp {
     }
 
     /// Reads a payload. Panics unless a stamp has filled it.
-    pub(super) fn read<L: Payload>(payload: &Arrived<L>) -> Self {
+    pub(crate) fn read<L: Payload>(payload: &Arrived<L>) -> Self {
         let mut bytes = vec![0; payload.len()];
         payload.copy_to(0, &mut bytes).expect("a copy of the whole lies within");
         assert!(bytes.len() >= STAMP, "a message of {} bytes, which was not sent", bytes.len());

@@ -18,7 +18,9 @@ mod traffic;
 mod transfers;
 
 pub use cluster::Scenario;
+pub(crate) use handler::{Lease, SimSession, answer_to};
 pub use ledger::{Ledger, PeerEvents, Tally};
+pub(crate) use message::{Kind, Name, STAMP, Stamp};
 pub use seeds::{for_each_seed, for_each_seed_or_soak};
 pub use traffic::Traffic;
 pub use transfers::TransferTally;

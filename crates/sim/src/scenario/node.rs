@@ -34,6 +34,16 @@ const POLL_BATCH: u32 = 64;
 /// Interval at which a node in its examination retries refused calls.
 const EXAM_PAUSE: Nanos = Nanos::from_micros(200);
 
+/// Returns a short payload for the functions that copy it. Half of the payloads are not for them.
+fn in_copy(payload: &OutgoingPayload) -> Option<Gather<'_>> {
+    match payload {
+        OutgoingPayload::Frame(frame) if frame.len() <= SHORT_PAYLOAD && !frame.len().is_multiple_of(2) => {
+            Some(Gather::Short(frame.bytes()))
+        }
+        _ => None,
+    }
+}
+
 /// Makes a call with a short payload by one of the copying functions. Returns `None` if they do not apply.
 fn call_in_copy(
     session: &SimSession,
@@ -41,17 +51,14 @@ fn call_in_copy(
     payload: &OutgoingPayload,
     executor: &SimExecutor,
 ) -> Option<CallId> {
-    let OutgoingPayload::Frame(frame) = payload else { return None };
-    if frame.len() > SHORT_PAYLOAD || frame.len().is_multiple_of(2) {
-        return None;
-    }
+    let copied = in_copy(payload)?;
     let asked = WaitPolicy::Block.into();
     let places = ReplySlots {
         inline: &mut InlineMessage::default(),
         short: |_: &[u8]| unreachable!("the call is not polled"),
         end: &mut None,
     };
-    match session.call_fast(spec, Gather::Short(frame.bytes()), asked, places, &mut Nobody, executor) {
+    match session.call_fast(spec, copied, asked, places, &mut Nobody, executor) {
         Some(FastOutcome::Open(call)) => Some(call),
         Some(other) => unreachable!("the call is not polled, but returned {other:?}"),
         None => None,
@@ -379,7 +386,14 @@ impl ScenarioNode {
             } else if self.random.one_in(2) {
                 session.notify_sync(&kind.key(), class, payload, &self.executor).map(Some)
             } else {
-                session.notify(&kind.key(), class, payload, &self.executor).map(|()| None)
+                let is_sent = match in_copy(&payload) {
+                    Some(copied) => session.notify_fast(&kind.key(), class, copied, &self.executor)?,
+                    None => false,
+                };
+                if !is_sent {
+                    session.notify(&kind.key(), class, payload, &self.executor)?;
+                }
+                Ok(None)
             }
         });
         let mut ledger = self.common.ledger.borrow_mut();

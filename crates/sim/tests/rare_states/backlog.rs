@@ -18,6 +18,7 @@ fn waits(timeout: Nanos, full: Nanos) -> (Pair, CallId) {
     (pair, call)
 }
 
+/// Shows: calls.ends-maybe
 #[test]
 fn its_deadline_ends_it_as_not_executed() {
     let (mut pair, call) = waits(Nanos::from_millis(10), Nanos::from_millis(60));
@@ -39,6 +40,7 @@ fn an_abandoned_request_is_never_sent() {
     assert_eq!(pair.near.credits(Class::Control), u32::from(few().requests[0]), "its credit is returned");
 }
 
+/// Shows: protocol.deadline
 #[test]
 fn the_request_carries_the_time_that_is_left() {
     let (mut pair, _) = waits(Nanos::from_millis(200), Nanos::from_millis(100));
@@ -50,6 +52,7 @@ fn the_request_carries_the_time_that_is_left() {
     assert!(left >= Nanos::from_millis(50), "{left:?} is less time than its caller has");
 }
 
+/// Shows: protocol.end-executed
 #[test]
 fn the_end_of_the_session_ends_it_as_not_executed() {
     let (mut pair, call) = waits(Nanos::NEVER, Nanos::from_secs(60));
@@ -123,6 +126,8 @@ fn a_notification_that_names_a_grant_stays_with_its_link() {
 
 /// A request that names a grant of an earlier link says so, both if it is posted immediately and if it waits for room
 /// first.
+///
+/// Shows: protocol.earlier-grant
 #[test]
 fn a_request_reports_that_its_grant_is_of_an_earlier_link() {
     for full in [Nanos::ZERO, Nanos::from_millis(60)] {

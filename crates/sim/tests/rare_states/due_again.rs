@@ -82,6 +82,7 @@ fn ends_as_maybe(lacks: Lacks) {
     assert_eq!(pair.near.open_calls(), 1, "the other call has ended, but its end was not taken");
 }
 
+/// Shows: calls.ends-maybe, protocol.end-executed
 #[test]
 fn without_a_credit_it_may_have_been_executed() {
     ends_as_maybe(Lacks::Credits);
@@ -169,6 +170,8 @@ fn no_other_call_is_ended_in_its_place() {
 }
 
 /// A link with room works normally: both requests are sent again, and executed once.
+///
+/// Shows: protocol.duplicates
 #[test]
 fn with_room_both_are_answered_once() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());

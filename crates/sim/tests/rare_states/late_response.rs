@@ -10,6 +10,8 @@ use super::pair::{Outcome, Pair, Room, enough, few};
 const TIMEOUT: Nanos = Nanos::from_millis(20);
 
 /// Calls whose deadline passed on the first link have no waiter: they are not sent again, and must get no response.
+///
+/// Shows: protocol.response-link
 #[test]
 fn responses_without_a_resent_request_are_not_sent() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
@@ -31,6 +33,8 @@ fn responses_without_a_resent_request_are_not_sent() {
 
 /// The slots of those calls are reused, and every receive of the new link is needed: old responses would exceed the
 /// receives.
+///
+/// Shows: protocol.reserves, protocol.credit-replies
 #[test]
 fn old_responses_do_not_take_the_receives_of_new_ones() {
     let calls = 8;
@@ -66,6 +70,8 @@ fn old_responses_do_not_take_the_receives_of_new_ones() {
 
 /// The request of an open call waits for a credit on the second link. Its response waits, too, until the request
 /// arrives again.
+///
+/// Shows: protocol.resumed, protocol.response-link
 #[test]
 fn it_waits_until_its_request_comes_again() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());
@@ -89,6 +95,8 @@ fn it_waits_until_its_request_comes_again() {
 }
 
 /// The response is given while there is no link.
+///
+/// Shows: protocol.response-waits
 #[test]
 fn a_response_given_without_a_link_waits() {
     let mut pair = Pair::new(SimOptions::like_verbs(), few());

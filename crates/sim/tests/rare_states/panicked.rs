@@ -113,6 +113,7 @@ fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_closes_the_link() {
     assert_good_as_new(&mut pair);
 }
 
+/// Shows: operations.panicked
 #[test]
 fn a_panic_of_the_callee_ends_its_session_and_the_caller_may_call_again() {
     let mut pair = Pair::new(SimOptions::like_shm(), few());

@@ -73,6 +73,7 @@ fn away(first_one: First, timeout: Nanos) -> (Pair, [CallId; 3]) {
     (pair, [first, second, third])
 }
 
+/// Shows: protocol.sent-again
 #[test]
 fn requests_leave_in_order_after_older_ones() {
     let (mut pair, _) = away(First::Arrives, Nanos::NEVER);
@@ -82,6 +83,8 @@ fn requests_leave_in_order_after_older_ones() {
 }
 
 /// As in the previous test, but the callee has not seen the first request: the older request comes first.
+///
+/// Shows: protocol.order, protocol.sent-again
 #[test]
 fn lost_older_requests_leave_first() {
     let (mut pair, calls) = away(First::IsLost, Nanos::NEVER);
@@ -95,6 +98,7 @@ fn lost_older_requests_leave_first() {
     assert_eq!(calls.map(|call| pair.outcome(call)), [Outcome::Reply; 3]);
 }
 
+/// Shows: calls.ends-maybe, protocol.end-executed
 #[test]
 fn without_another_link_they_end_as_not_executed() {
     let (mut pair, calls) = away(First::Arrives, Nanos::NEVER);

@@ -17,6 +17,7 @@ fn auto(topology: &Topology, allowed: &Cpus, names: &[&str]) -> Seat {
     seat(topology, allowed, &Wish::Auto, &devices).expect("nothing was named")
 }
 
+/// Shows: operations.one-numa-node
 #[test]
 fn one_node_has_nothing_to_choose() {
     let topology = Machine::new("one", LAPTOP).topology();
@@ -32,6 +33,7 @@ fn one_node_has_nothing_to_choose() {
     assert_eq!(vector, Vector { number: 0, reason: VectorReason::NothingToChoose });
 }
 
+/// Shows: operations.serving-place, operations.auto-unbound
 #[test]
 fn threads_go_where_the_card_is() {
     let topology = Machine::new("card", TWO_SOCKETS).topology();
@@ -45,6 +47,7 @@ fn threads_go_where_the_card_is() {
     assert_eq!(both.to_string(), "anywhere: devices carry messages on node 0 and node 1");
 }
 
+/// Shows: operations.own-cpus, operations.auto-unbound
 #[test]
 fn a_process_stays_on_its_own_cpus() {
     let topology = Machine::new("allowed", TWO_SOCKETS).topology();
@@ -55,6 +58,7 @@ fn a_process_stays_on_its_own_cpus() {
     assert_eq!(there, Seat::Anywhere(Anywhere::There { device: "ens1f0".into() }));
 }
 
+/// Shows: operations.listed-cpus
 #[test]
 fn named_cpus_are_used_or_rejected() {
     let topology = Machine::new("named", TWO_SOCKETS).topology();
@@ -71,6 +75,7 @@ fn named_cpus_are_used_or_rejected() {
     assert_eq!(off, Ok(Seat::Anywhere(Anywhere::NotAsked)));
 }
 
+/// Shows: operations.serving-place
 #[test]
 fn isolated_cpus_are_left_alone_unless_named() {
     let topology = Machine::new("isolated", ODD_NODES).topology();
@@ -81,6 +86,7 @@ fn isolated_cpus_are_left_alone_unless_named() {
     assert!(matches!(only, Seat::Anywhere(Anywhere::NotAllowed { .. })), "{only}");
 }
 
+/// Shows: operations.memory-place
 #[test]
 fn nodes_without_cpus_or_memory_are_served_by_their_neighbours() {
     let topology = Machine::new("neighbours", ODD_NODES).topology();
@@ -102,6 +108,7 @@ fn a_node_that_is_not_there_decides_nothing() {
     assert_eq!(memory_for(&topology, Some(net(&topology, "eno1"))), Memory::UnknownDevice);
 }
 
+/// Shows: operations.vector
 #[test]
 fn a_vector_is_chosen_by_its_interrupt() {
     let machine = Machine::new("vector", TWO_SOCKETS);

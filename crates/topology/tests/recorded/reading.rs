@@ -23,6 +23,7 @@ fn threads_of_a_core_are_known() {
     assert!(topology.device(DeviceClass::Infiniband, "wlan0").is_none());
 }
 
+/// Shows: operations.topology
 #[test]
 fn devices_are_where_they_are_attached() {
     let topology = Machine::new("devices", TWO_SOCKETS).topology();

@@ -5,15 +5,20 @@
 
 pub(crate) mod pages;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::workspace::{Workspace, cargo};
+use crate::tools::{self, Crate};
+use crate::workspace::Workspace;
 
-/// The pinned version of mdbook.
-const MDBOOK: &str = "0.5.4";
+const MDBOOK: Crate = Crate {
+    name: "mdbook",
+    version: "0.5.4",
+    shown_by: &["--version"],
+    options: &["--no-default-features", "--features", "search"],
+};
 const CONFIGURATION: &str = "docs/book.toml";
 
 /// Builds the book and prints its path.
@@ -21,7 +26,7 @@ const CONFIGURATION: &str = "docs/book.toml";
 /// # Errors
 /// mdbook cannot be installed or fails, or a page cannot be read or written.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
-    let mdbook = mdbook(workspace)?;
+    let mdbook = tools::installed(workspace, &MDBOOK)?;
     let source = workspace.target.join("book-src");
     stage(&workspace.root, &source)?;
     let book = workspace.target.join("book");
@@ -35,27 +40,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     ensure!(status.success(), "mdbook failed");
     println!("{}", book.join("index.html").display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the path of the pinned mdbook, which is installed below the target folder if it is missing there.
-fn mdbook(workspace: &Workspace) -> Result<PathBuf> {
-    let folder = workspace.target.join("tools");
-    let program = folder.join("bin/mdbook");
-    let version = Command::new(&program).arg("--version").output();
-    let is_pinned =
-        version.is_ok_and(|output| output.stdout.trim_ascii() == format!("mdbook v{MDBOOK}").as_bytes());
-    if !is_pinned {
-        println!("installing mdbook {MDBOOK} below {}", folder.display());
-        let status = Command::new(cargo())
-            .current_dir(&workspace.root)
-            .args(["install", "mdbook", "--locked", "--version", MDBOOK])
-            .args(["--no-default-features", "--features", "search", "--root"])
-            .arg(&folder)
-            .status()
-            .context("cannot start cargo")?;
-        ensure!(status.success(), "cargo cannot install mdbook {MDBOOK}");
-    }
-    Ok(program)
 }
 
 /// Writes the configuration, the summary and all pages to `folder`, which is emptied first.

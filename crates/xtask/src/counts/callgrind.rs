@@ -23,12 +23,17 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The C library chooses its copy loops by CPU. With these settings it chooses the same ones on every CPU.
 const SAME_EVERYWHERE: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM";
 
-/// Builds the program in the release profile and returns its path.
+/// Returns the command that builds the program in the release profile.
+pub(crate) fn build_command() -> CommandLine {
+    CommandLine::cargo(["build", "--release", "--package", PACKAGE, "--bin", PROGRAM])
+}
+
+/// Builds the program and returns its path.
 ///
 /// # Errors
 /// The build fails.
 pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
-    finish(&CommandLine::cargo(["build", "--release", "--package", PACKAGE, "--bin", PROGRAM]))?;
+    finish(&build_command())?;
     Ok(workspace.target.join("release").join(PROGRAM))
 }
 

@@ -14,6 +14,7 @@ use clap::Args;
 
 use crate::tools;
 use crate::workspace::Workspace;
+pub(crate) use callgrind::build_command;
 use ratchet::Recorded;
 
 /// The programs that the counting needs.

@@ -2,10 +2,11 @@
 //! fail.
 //!
 //! A rule that can be broken without a failing test is not checked. The faults are listed in each crate's `mutations.toml`; they are
-//! planted in a copy below the target folder, never in the tree.
+//! planted in a copy below the target folder, never in the tree. [`random`] plants faults that nobody chose.
 
 mod copy;
 mod list;
+mod random;
 mod subject;
 
 use core::time::Duration;
@@ -16,6 +17,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::child::{CommandLine, End, now};
+use crate::probes;
 use crate::workspace::Workspace;
 use copy::Copy;
 use list::Mutation;
@@ -33,6 +35,15 @@ pub(crate) struct Options {
     /// Plant only the faults of this source, such as `budget.rs` or `calls/open.rs` (repeatable)
     #[arg(long, value_name = "FILE")]
     file: Vec<String>,
+    /// Plant about this many random faults in the core, the RPC layer, the node and the wire format instead (installs cargo-mutants)
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["quick", "file"], value_parser = clap::value_parser!(u32).range(1..))]
+    random: Option<u32>,
+    /// Plant a panic in each function of the wait code instead; a story about threads must fail for each
+    #[arg(long, conflicts_with_all = ["quick", "file", "random"])]
+    panics: bool,
+    /// Choose other random faults
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "random")]
+    seed: u32,
 }
 
 /// Plants the chosen faults.
@@ -41,6 +52,12 @@ pub(crate) struct Options {
 /// A file cannot be read or written, a command does not start, or the tests fail without a fault. A fault that no test detects is an
 /// exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    if let Some(count) = options.random {
+        return random::run(workspace, count, options.seed);
+    }
+    if options.panics {
+        return Ok(crate::verdict("mutate", &probes::run(workspace)?));
+    }
     let mut findings = Vec::new();
     let mut planted = 0;
     for subject in subject::ALL {

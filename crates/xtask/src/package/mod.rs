@@ -6,6 +6,7 @@
 mod archive;
 mod notices;
 mod stage;
+mod unpacked;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -13,6 +14,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::Value;
+
+pub(crate) use unpacked::check;
 
 use crate::tools::{self, Tool};
 use crate::workspace::{Workspace, cargo};
@@ -23,7 +26,7 @@ const PROGRAMS: [(&str, &[&str]); 2] =
 /// Packaged programs support RDMA; they load libibverbs if it is installed.
 const FEATURES: &str = "pronto-daemon/verbs,pronto-bench/verbs";
 /// The programs that are needed to build and to strip them.
-const TOOLS: &[Tool] = &[tools::CC, tools::CMAKE, tools::CLANG];
+pub(crate) const TOOLS: &[Tool] = &[tools::CC, tools::CMAKE, tools::CLANG];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -38,10 +41,9 @@ pub(crate) struct Options {
 /// Something does not build, a program does not write its pages, or a file cannot be read or written.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     tools::provide(TOOLS)?;
-    let out = options.out.clone().unwrap_or_else(|| workspace.target.join("package"));
+    let out = options.out.clone().unwrap_or_else(|| default_folder(workspace));
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-    let name = format!("pronto-{}-{}-linux", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-    let folder = out.join(&name);
+    let folder = out.join(name());
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
@@ -54,16 +56,30 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the folder of the archive if the command line names none.
+fn default_folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("package")
+}
+
+/// Returns the name of the packed folder.
+fn name() -> String {
+    format!("pronto-{}-{}-linux", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
+}
+
+/// Returns cargo's arguments that build the programs.
+pub(crate) fn build_arguments() -> Vec<&'static str> {
+    let mut arguments = vec!["build", "--release", "--locked", "--features", FEATURES];
+    for (package, programs) in PROGRAMS {
+        arguments.extend(["--package", package]);
+        arguments.extend(programs.iter().flat_map(|program| ["--bin", program]));
+    }
+    arguments
+}
+
 /// Builds the programs and returns their paths.
 fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     let mut command = Command::new(cargo());
-    command.current_dir(&workspace.root).args(["build", "--release", "--locked", "--features", FEATURES]);
-    for (package, programs) in PROGRAMS {
-        command.args(["--package", package]);
-        for program in programs {
-            command.args(["--bin", program]);
-        }
-    }
+    command.current_dir(&workspace.root).args(build_arguments());
     command.args(["--message-format", "json-render-diagnostics"]);
     let built =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;

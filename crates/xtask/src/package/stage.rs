@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// Documents that are copied from the root. The other documents link to them.
-const DOCUMENTS: [&str; 5] =
+pub(super) const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE"];
 /// A folder from which all documents are copied.
-const BOOK: &str = "docs";
+pub(super) const BOOK: &str = "docs";
 /// The file with the licences of the linked crates.
-const NOTICES: &str = "THIRD-PARTY.txt";
+pub(super) const NOTICES: &str = "THIRD-PARTY.txt";
 /// The argument that makes a program write its manual pages and completions (`daemon/src/cli_pages.rs`).
 const PAGES: &str = "cli-pages";
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{Effort, Plan, Stage, minutes};
-use crate::child::CommandLine;
+use crate::lab;
 use crate::tools;
 use crate::workspace::Workspace;
 
@@ -19,18 +19,40 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     if packages.is_empty() {
         return Ok(plan);
     }
-    if !tools::has_nightly() {
-        plan.note("SKIPPED: AddressSanitizer needs a nightly toolchain, and rustup has none here");
-        return Ok(plan);
-    }
+    let Some(cargo) = tools::sanitizing_cargo(TARGET) else { return Ok(without_sanitizer(lab::is_ci())) };
     let crates = packages.len() / 2;
     plan.tests(
-        CommandLine::new("rustup", ["run", "nightly", "cargo", "test", "--no-fail-fast", "--lib", "--tests"])
-            .args(["--target", TARGET])
+        cargo
+            .args(["test", "--no-fail-fast", "--lib", "--tests", "--target", TARGET])
             .args(packages)
             .env("RUSTFLAGS", "-Zsanitizer=address")
             .env("CARGO_TARGET_DIR", workspace.target.join("asan").to_string_lossy()),
         crates,
     );
     Ok(plan)
+}
+
+/// Returns the plan for a machine without a sanitizer: the tests are skipped with a note, and CI fails.
+pub(super) fn without_sanitizer(is_ci: bool) -> Plan {
+    let skipped = "SKIPPED: neither the pinned toolchain nor a nightly one has AddressSanitizer here";
+    if is_ci {
+        return Plan::impossible(&anyhow::anyhow!("{skipped}; CI must run these tests"));
+    }
+    let mut plan = Plan::default();
+    plan.note(skipped);
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::Work;
+
+    #[test]
+    fn a_missing_sanitizer_skips_the_tests_and_fails_in_ci() {
+        let here = without_sanitizer(false);
+        assert!(here.steps.is_empty() && here.notes[0].starts_with("SKIPPED"), "{here:?}");
+        let ci = without_sanitizer(true);
+        assert!(matches!(&ci.steps[0].work, Work::Impossible(why) if why.contains("CI must")), "{ci:?}");
+    }
 }

@@ -22,6 +22,8 @@ pub(super) fn claims(package: &Package, test: &str) -> bool {
 
 /// The variable with the duration of a test, in seconds.
 const SOAK: &str = "PRONTO_SOAK_SECONDS";
+/// The variable that tells tests to repeat more often than usual.
+pub(super) const SOAKS: &str = "PRONTO_SOAK";
 
 fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
@@ -38,7 +40,7 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
             unit::selection(workspace).args(names.into_iter().flat_map(|name| ["--test", name]));
         if let Effort::Full(time) = effort {
             // The long-running tests run concurrently for this time. The remaining time is for all other tests.
-            command = command.env(SOAK, (time * 2 / 3).as_secs().to_string());
+            command = command.env(SOAK, (time * 2 / 3).as_secs().to_string()).env(SOAKS, "1");
         }
         plan.tests(command, programs);
     }
@@ -71,9 +73,9 @@ mod tests {
             crate::stages::Work::Command(command) => format!("{command:?}"),
             other => panic!("expected a command, not {other:?}"),
         };
-        assert!(!command(Effort::Bounded).contains(SOAK));
+        assert!(!command(Effort::Bounded).contains(SOAKS));
         let soak = command(Effort::Full(core::time::Duration::from_secs(900)));
-        assert!(soak.contains(SOAK) && soak.contains("600"), "{soak}");
+        assert!(soak.contains(SOAK) && soak.contains("600") && soak.contains("\"PRONTO_SOAK\""), "{soak}");
     }
 
     #[test]

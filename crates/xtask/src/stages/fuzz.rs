@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use super::asan::TARGET;
 use super::{Effort, Plan, Stage, minutes};
 use crate::child::CommandLine;
+use crate::lab;
 use crate::tools;
 use crate::workspace::{Package, Target, Workspace};
 
@@ -31,13 +32,16 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     if targets.is_empty() {
         return Ok(plan);
     }
-    let nightly = tools::has_nightly();
-    if !nightly {
-        plan.note("without AddressSanitizer: it needs a nightly toolchain, and rustup has none here");
+    let sanitizing = tools::sanitizing_cargo(TARGET);
+    if sanitizing.is_none() {
+        if lab::is_ci() {
+            return Ok(super::asan::without_sanitizer(true));
+        }
+        plan.note("without AddressSanitizer: neither the pinned toolchain nor a nightly one has it here");
     }
     let seconds = seconds(targets.len(), effort)?;
     plan.check("create folders for inputs", make_folders);
-    plan.command(build(workspace, nightly));
+    plan.command(build(workspace, sanitizing));
     for (package, target) in self::targets(workspace) {
         plan.command(run(workspace, package, target, seconds));
     }
@@ -48,11 +52,10 @@ fn targets(workspace: &Workspace) -> impl Iterator<Item = (&Package, &Target)> {
     workspace.marked("fuzz").flat_map(|p| p.targets.iter().filter(|t| t.kind == "bin").map(move |t| (p, t)))
 }
 
-fn build(workspace: &Workspace, nightly: bool) -> CommandLine {
-    let (cargo, flags) = if nightly {
-        (CommandLine::new("rustup", ["run", "nightly", "cargo"]), format!("{COVERAGE} -Zsanitizer=address"))
-    } else {
-        (CommandLine::cargo([""; 0]), COVERAGE.to_owned())
+fn build(workspace: &Workspace, sanitizing: Option<CommandLine>) -> CommandLine {
+    let (cargo, flags) = match sanitizing {
+        Some(cargo) => (cargo, format!("{COVERAGE} -Zsanitizer=address")),
+        None => (CommandLine::cargo([""; 0]), COVERAGE.to_owned()),
     };
     let mut features: Vec<_> = targets(workspace)
         .flat_map(|(p, t)| t.required_features.iter().map(|f| format!("{}/{f}", p.name)))
@@ -82,6 +85,8 @@ fn run(workspace: &Workspace, package: &Package, target: &Target, seconds: u64) 
     let mut command = CommandLine::new(&program.to_string_lossy(), [""; 0])
         .arg(format!("-max_total_time={seconds}"))
         .args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"])
+        // A peer cannot make this side allocate more in one piece, whatever length it claims.
+        .arg("-malloc_limit_mb=64")
         .arg(format!("-artifact_prefix={}/", failures(workspace, target).display()))
         .arg(found(workspace, target).to_string_lossy());
     let seeds = package.folder.join("seeds").join(&target.name);
@@ -144,9 +149,9 @@ mod tests {
         ]);
         let names: Vec<_> = targets(&workspace).map(|(_, target)| target.name.as_str()).collect();
         assert_eq!(names, ["header", "codec"]);
-        let line = build(&workspace, true).to_string();
+        let line = build(&workspace, Some(CommandLine::new("cargo", [""; 0]))).to_string();
         assert!(line.contains("-Zsanitizer=address") && line.contains("-p pronto-fuzz"), "{line}");
-        assert!(!build(&workspace, false).to_string().contains("-Zsanitizer"));
+        assert!(!build(&workspace, None).to_string().contains("-Zsanitizer"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::faults::SOAKS;
 use super::{Effort, Plan, Stage, minutes};
 use crate::child::CommandLine;
 use crate::tools;
@@ -10,7 +11,8 @@ use crate::workspace::Workspace;
 pub(super) const STAGE: Stage =
     Stage { name: "loom", budget: minutes(2), quick: true, tools: &[tools::CC], plan };
 
-/// The limit of involuntary switches per interleaving. `cargo xtask soak` explores interleavings with more.
+/// The limit of involuntary switches per interleaving. `cargo xtask soak` explores interleavings with more: models without a bound of their
+/// own explore all, and the others read [`SOAKS`].
 const MAX_PREEMPTIONS: &str = "3";
 
 fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
@@ -31,6 +33,8 @@ fn plan(workspace: &Workspace, effort: Effort) -> Result<Plan> {
     if effort == Effort::Bounded {
         let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS");
         command = command.env("LOOM_MAX_PREEMPTIONS", preemptions.as_deref().unwrap_or(MAX_PREEMPTIONS));
+    } else {
+        command = command.env(SOAKS, "1");
     }
     plan.tests(command, crates);
     Ok(plan)

@@ -3,7 +3,6 @@
 mod asan;
 mod build;
 mod counts;
-mod demo;
 mod faults;
 mod foreign;
 mod fuzz;
@@ -12,7 +11,8 @@ mod lint;
 mod loom;
 mod mutation;
 mod no_std;
-mod simulation;
+mod package;
+pub(crate) mod simulation;
 pub(crate) mod unit;
 
 use core::fmt;
@@ -39,7 +39,7 @@ pub(crate) const ALL: &[Stage] = &[
     faults::STAGE,
     asan::STAGE,
     lab::STAGE,
-    demo::STAGE,
+    package::STAGE,
 ];
 
 /// One part of the whole test, which can run alone.

@@ -1,6 +1,6 @@
-//! Unit, conformance and documentation tests of the whole workspace, except those of other stages.
+//! Unit, conformance and documentation tests of the whole workspace, except those of other stages, and one run of each benchmark.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::{Effort, Plan, Stage, faults, foreign, minutes, simulation};
 use crate::child::CommandLine;
@@ -14,7 +14,26 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
     plan.tests(command(workspace), 1);
     plan.command(selection(workspace).arg("--doc"));
+    plan.command(benches(workspace).args(["--", "--test"]));
+    plan.output("the benchmarks that ran", ran);
     Ok(plan)
+}
+
+/// Returns the command that runs the benchmarks of the workspace, built like the tests. With `-- --test`, each runs once, unmeasured.
+pub(super) fn benches(workspace: &Workspace) -> CommandLine {
+    let mut names: Vec<_> =
+        workspace.packages.iter().flat_map(|package| package.targets_of("bench")).collect();
+    names.sort_unstable();
+    selected(workspace, &["bench", "--profile", "dev"])
+        .args(names.into_iter().flat_map(|name| ["--bench", name]))
+}
+
+/// Checks that a benchmark ran, so that an unknown option or filter is not a success.
+fn ran(output: &[String]) -> Result<()> {
+    let ended = output.iter().filter(|line| *line == "Success").count();
+    let begun = output.iter().filter(|line| line.starts_with("Testing ")).count();
+    ensure!(begun > 0 && begun == ended, "{begun} benchmarks began, and {ended} ended");
+    Ok(())
 }
 
 /// Returns the test command of this stage, without the documentation tests.
@@ -35,8 +54,13 @@ pub(super) fn command(workspace: &Workspace) -> CommandLine {
 /// Returns `cargo test` for every package that is tested in the dev profile. Stages with the same selection share its build, because
 /// cargo unites features over the selected packages.
 pub(crate) fn selection(workspace: &Workspace) -> CommandLine {
+    selected(workspace, &["test"])
+}
+
+fn selected(workspace: &Workspace, command: &[&str]) -> CommandLine {
     let excluded = workspace.packages.iter().filter(|package| runs_elsewhere(package));
-    CommandLine::cargo(["test", "--workspace", "--no-fail-fast"])
+    CommandLine::cargo(command.iter().copied())
+        .args(["--workspace", "--no-fail-fast"])
         .args(excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]))
 }
 
@@ -49,6 +73,16 @@ mod tests {
     use super::*;
     use crate::workspace::tests::workspace;
     use serde_json::{Value, json};
+
+    #[test]
+    fn benchmarks_that_do_not_run_or_do_not_end_are_a_failure() {
+        let lines = |lines: &[&str]| ran(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>());
+        assert!(lines(&["Testing ring/line", "Success", ""]).is_ok());
+        assert!(lines(&[]).is_err() && lines(&["Testing ring/line"]).is_err());
+        let benches = workspace(&[("bench", Value::Null, &[("bench", "hot_path")])]);
+        let line = super::benches(&benches).to_string();
+        assert!(line.ends_with(" bench --profile dev --workspace --no-fail-fast --bench hot_path"), "{line}");
+    }
 
     #[test]
     fn tests_of_other_stages_are_excluded() {

@@ -26,7 +26,7 @@ pub(super) fn resolve(tree: &Tree) -> Vec<String> {
 }
 
 /// Returns the numbered lines outside code blocks.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_block = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
         let is_fence = line.trim_start().starts_with("```");

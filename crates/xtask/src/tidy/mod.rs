@@ -3,6 +3,7 @@
 mod language;
 mod layers;
 pub(crate) mod links;
+mod promises;
 mod rules;
 mod source;
 mod subjects;
@@ -11,11 +12,22 @@ mod unsafe_list;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::Workspace;
+
+/// Work other than checking.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// First rewrite the footnotes of the documents, which name the tests of their promises
+    #[arg(long)]
+    footnotes: bool,
+    /// Only list the promises of the documents, with their tests
+    #[arg(long, conflicts_with = "footnotes")]
+    promises: bool,
+}
 
 /// The text files of the project, by their paths relative to the root, with `/`.
 type Tree = BTreeMap<String, String>;
@@ -35,7 +47,27 @@ const RULES: &[Rule] = &[
     language::plain,
     links::resolve,
     summary::lists_every_page,
+    promises::are_shown,
 ];
+
+/// Runs the command: checks all rules, unless the options say otherwise.
+///
+/// # Errors
+/// The tree cannot be read, or a document cannot be written.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    if options.promises {
+        print!("{}", promises::list(&read(&workspace.root)?));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.footnotes {
+        for (path, text) in promises::rewritten(&read(&workspace.root)?) {
+            std::fs::write(workspace.root.join(path), text)
+                .with_context(|| format!("cannot write {path}"))?;
+            println!("tidy: {path} was rewritten");
+        }
+    }
+    Ok(crate::verdict("tidy", &check(workspace)?))
+}
 
 /// Applies every rule to the files that git tracks or would add, and to the history.
 ///

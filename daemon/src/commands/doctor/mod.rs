@@ -103,6 +103,7 @@ fn as_text(findings: &[Finding]) -> String {
 mod tests {
     use super::*;
 
+    /// Shows: operations.doctor-lines, operations.doctor-json
     #[test]
     fn findings_are_shown_with_advice() {
         let findings = [
@@ -122,6 +123,8 @@ mod tests {
     }
 
     /// On any machine, every subject has findings, each of one line.
+    ///
+    /// Shows: operations.doctor-lines
     #[test]
     fn every_subject_has_findings_on_this_machine() {
         let machine = Machine::here();

@@ -68,6 +68,7 @@ mod tests {
         findings(&Machine::recorded(name, &files), &napis)
     }
 
+    /// Shows: operations.doctor-napi
     #[test]
     fn an_unused_feature_is_noted() {
         let offered = of("offered", &[], Some(0));
@@ -81,6 +82,7 @@ mod tests {
         assert_eq!(of("offered", &[], Some(20_000_000))[0].level, Level::Ok);
     }
 
+    /// Shows: operations.doctor-napi
     #[test]
     fn deferred_interrupts_are_sufficient() {
         let files = [

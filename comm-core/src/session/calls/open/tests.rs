@@ -67,6 +67,7 @@ fn a_request_that_was_never_posted_was_not_executed_and_one_that_was_may_have_be
     assert_eq!(report("posted", Cause::Deadline(Expects::Response)), (response, true));
 }
 
+/// Shows: calls.slot-kept
 #[test]
 fn a_waiter_that_leaves_frees_the_slot_unless_a_response_may_come() {
     assert_eq!(report("waiting", Cause::Left(Expects::Response)), (Some(Report::Settle), false));
@@ -116,6 +117,7 @@ fn a_deadline_counts_from_the_first_tick_that_sees_the_call_and_goes_on_while_it
     assert_eq!(calls.next_overdue(3, NOW + timeout), None, "the call is in an earlier slot");
 }
 
+/// Shows: protocol.sent-again
 #[test]
 fn unanswered_requests_are_taken_out_in_the_order_of_their_posting() {
     let mut calls = OpenCalls::new(4);

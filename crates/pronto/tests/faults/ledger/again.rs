@@ -10,8 +10,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use pronto::{CallError, Event, Executed, Node, Pending, WaitPolicy};
 
 use super::books::RECORD;
-use super::server::{Crossed, CrossedReceipt, Entry, React, Windows};
+use super::server::{Crossed, CrossedReceipt, Entry, React};
 use super::start_server;
+use super::windows::Windows;
 use crate::proxy::Proxy;
 use crate::rig::{TIMEOUT, assert_all_released, event, free_address, shared_run, until};
 

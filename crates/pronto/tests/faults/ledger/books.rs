@@ -7,18 +7,18 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use pronto::{CallError, Executed};
 
 /// Bytes of a record in the log: the id, and its complement, which reveals an incomplete record.
-pub(super) const RECORD: usize = 16;
+pub(crate) const RECORD: usize = 16;
 
 /// The common id of all calls without a payload, which cannot be distinguished.
 pub(super) const NAMELESS: u64 = u64::MAX;
 
 /// Returns the id of call `number` of a thread.
-pub(super) const fn id(thread: usize, number: usize) -> u64 {
+pub(crate) const fn id(thread: usize, number: usize) -> u64 {
     (thread as u64) << 40 | number as u64
 }
 
 /// Appends an id to the log. The log is open for appending, so one write(2) makes one record.
-pub(super) fn append(mut log: &File, id: u64) {
+pub(crate) fn append(mut log: &File, id: u64) {
     let mut record = [0; RECORD];
     record[..8].copy_from_slice(&id.to_le_bytes());
     record[8..].copy_from_slice(&(!id).to_le_bytes());
@@ -46,7 +46,7 @@ impl Claim {
 
 /// One call, from its start to its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     pub(super) id: u64,
     pub(super) claim: Claim,
     /// The kind of the end.
@@ -82,7 +82,7 @@ pub(super) fn claim<R>(end: &Result<R, CallError>) -> (Claim, &'static str) {
 
 /// Numbers of calls by the claims of their ends.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
+pub(crate) struct Totals {
     pub(super) calls: usize,
     pub(super) replies: usize,
     pub(super) yes: usize,

@@ -61,7 +61,7 @@ pub(super) struct Progress {
 
 /// Message types of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mix {
+pub(crate) enum Mix {
     /// Only types whose reply has the class of the request.
     Straight,
     /// All types.
@@ -85,6 +85,8 @@ pub(super) struct Caller {
     random: Random,
     clock: Arc<Watch>,
     progress: Arc<Progress>,
+    /// Pause after a call that was refused.
+    after_refusal: Duration,
     lines: Vec<Line>,
 }
 
@@ -118,11 +120,13 @@ impl Caller {
         random: Random,
         clock: &Arc<Watch>,
         progress: &Arc<Progress>,
+        after_refusal: Duration,
     ) -> Self {
         // Covers threads that sleep immediately and threads that poll first.
         let policy = if thread == 0 { WaitPolicy::Adaptive } else { WaitPolicy::Block };
         let (clock, progress) = (Arc::clone(clock), Arc::clone(progress));
-        Self { thread, peer: peer.waiting(policy), mix, random, clock, progress, lines: Vec::new() }
+        let peer = peer.waiting(policy);
+        Self { thread, peer, mix, random, clock, progress, after_refusal, lines: Vec::new() }
     }
 
     /// Makes calls until the driver stops it. Returns one line for each call.
@@ -179,7 +183,7 @@ impl Caller {
                     self.progress.no_room.fetch_add(1, Ordering::Relaxed);
                 }
                 // Without a link or room, another attempt would be refused immediately.
-                std::thread::park_timeout(Duration::from_micros(500));
+                std::thread::park_timeout(self.after_refusal);
             }
             Err(_) => {}
         }

@@ -1,51 +1,13 @@
-//! The messages of the ledger, and the server process that executes them.
+//! The messages of the ledger, and the handlers that execute them.
 
 use core::time::Duration;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::sync::Arc;
 
-use pronto::{Limits, Message, Nanos, Payload};
+use pronto::{Builder, Message, Payload};
 
 use super::books::{NAMELESS, append};
-use crate::child::{command, report};
-use crate::rig::{pause, server};
-
-/// Liveness limit of both sides.
-pub(super) const LIVENESS: Duration = Duration::from_millis(600);
-
-/// Limits that both sides grant each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Windows {
-    /// The default limits, more than four threads use.
-    Wide,
-    /// Fewer call slots than the threads use, and fewer credits than calls: after a resumption some requests must wait for room.
-    Full,
-    /// One call slot and one credit.
-    Single,
-}
-
-impl Windows {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Wide => "wide",
-            Self::Full => "full",
-            Self::Single => "single",
-        }
-    }
-
-    fn parse(name: &str) -> Self {
-        *[Self::Wide, Self::Full, Self::Single].iter().find(|windows| windows.name() == name).unwrap()
-    }
-
-    pub(super) fn limits(self) -> Limits {
-        let limits = Limits::default().with_liveness(Some(Nanos::from_millis(600)), None);
-        match self {
-            Self::Wide => limits,
-            Self::Full => Limits { calls: 8, requests: [2, 2], ..limits },
-            Self::Single => Limits { calls: 1, requests: [1, 1], ..limits },
-        }
-    }
-}
+use crate::rig::pause;
 
 /// Action of the handler after it has written the id to the log.
 #[derive(Payload, Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +90,7 @@ pub(super) struct Empty {}
 
 /// The byte that fills the body of an entry.
 #[expect(clippy::cast_possible_truncation, reason = "any byte that differs between calls")]
-pub(super) const fn fill(id: u64) -> u8 {
+pub(crate) const fn fill(id: u64) -> u8 {
     (id ^ id >> 8 ^ id >> 40) as u8
 }
 
@@ -156,14 +118,12 @@ fn executed_for_a_while(log: &File, entry: &Entry) -> Result<Receipt, u32> {
     outcome
 }
 
-/// Runs the server in a child process: `LISTEN LOG WINDOWS`.
-pub(crate) fn serve(arguments: &[&str]) {
-    let log = Arc::new(OpenOptions::new().append(true).open(arguments[1]).unwrap());
+/// Adds the ledger's handlers to a node. They write each id to `log`.
+pub(super) fn handlers(node: Builder, log: File) -> Builder {
+    let log = Arc::new(log);
     let logs = [(); 6].map(|()| Arc::clone(&log));
     let [inline, pooled, deferred, bulk, crossed, empty] = logs;
-    let node = server(1, arguments[0])
-        .limits(Windows::parse(arguments[2]).limits())
-        .handle_inline(move |_, Inline { entry }| executed(&inline, &entry))
+    node.handle_inline(move |_, Inline { entry }| executed(&inline, &entry))
         .handle(move |_, Pooled { entry }| executed_for_a_while(&pooled, &entry))
         .handle_deferred(move |_, Deferred { entry }, responder| match executed(&deferred, &entry) {
             Ok(receipt) => responder.reply(&receipt),
@@ -177,8 +137,4 @@ pub(crate) fn serve(arguments: &[&str]) {
             append(&empty, NAMELESS);
             Receipt { id: NAMELESS, body: Vec::new() }
         })
-        .start()
-        .unwrap();
-    report(&format!("listening {}", node.listening()[0]));
-    while !command().is_empty() {}
 }

@@ -1,0 +1,5 @@
+//! libFuzzer's entry to [`pronto_fuzz::shm_lines`].
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| pronto_fuzz::shm_lines(input));
