@@ -23,7 +23,7 @@ pub enum Fault {
     },
     /// Nothing passes between two nodes.
     Partition(SimNode, SimNode),
-    /// Both directions between two nodes are open again.
+    /// Both directions between two nodes are open again, and damage no message.
     Heal(SimNode, SimNode),
     /// The process of a node dies; its system closes its connections.
     CrashProcess(SimNode),
@@ -54,6 +54,20 @@ pub enum Fault {
         to: SimNode,
         /// Duration.
         span: Nanos,
+    },
+    /// The next message from one node to another arrives with a header that no sender makes.
+    Damage {
+        /// The sender of the message.
+        from: SimNode,
+        /// Its receiver.
+        to: SimNode,
+    },
+    /// The clock of a node leaps forward, as that of a virtual machine may after it was moved to another host.
+    Leap {
+        /// The node.
+        node: SimNode,
+        /// Distance.
+        by: Nanos,
     },
     /// Every turn of a node is late by this time, until changed.
     Slow {
@@ -93,11 +107,15 @@ pub struct Fired {
     pub fulls: u64,
     /// Posts that were refused during such a time.
     pub refused_posts: u64,
+    /// Messages that arrived with a damaged header.
+    pub damaged: u64,
+    /// Clocks that leapt forward.
+    pub leaps: u64,
 }
 
 impl Fired {
     /// Returns every counter.
-    pub const fn each(&self) -> [u64; 13] {
+    pub const fn each(&self) -> [u64; 15] {
         let Self {
             cuts,
             blocks,
@@ -112,6 +130,8 @@ impl Fired {
             spikes,
             fulls,
             refused_posts,
+            damaged,
+            leaps,
         } = *self;
         [
             cuts,
@@ -127,6 +147,8 @@ impl Fired {
             spikes,
             fulls,
             refused_posts,
+            damaged,
+            leaps,
         ]
     }
 }
@@ -146,6 +168,8 @@ impl AddAssign for Fired {
         self.spikes += more.spikes;
         self.fulls += more.fulls;
         self.refused_posts += more.refused_posts;
+        self.damaged += more.damaged;
+        self.leaps += more.leaps;
     }
 }
 
@@ -158,7 +182,7 @@ pub struct FaultRates {
     pub partition: Option<(Nanos, Span)>,
     /// Like `partition`, in one direction only.
     pub one_way: Option<(Nanos, Span)>,
-    /// The process of a random node dies and restarts after a time within the span.
+    /// The process of a random node, or its machine, dies and restarts after a time within the span.
     pub crash: Option<(Nanos, Span)>,
     /// A random node stops for a time within the span.
     pub pause: Option<(Nanos, Span)>,
@@ -170,6 +194,10 @@ pub struct FaultRates {
     pub starved: Option<(Nanos, Span)>,
     /// A random node is slow, by the second time, for a time within the span.
     pub slow: Option<(Nanos, Nanos, Span)>,
+    /// The next message from a random node to another is damaged.
+    pub damage: Option<Nanos>,
+    /// The clock of a random node leaps forward, by a time within the span.
+    pub leap: Option<(Nanos, Span)>,
 }
 
 impl FaultRates {
@@ -196,10 +224,9 @@ impl FaultRates {
         if let Some((every, down)) = self.crash {
             strike(&mut random, every, duration, |random, at| {
                 let node = one(random, nodes);
-                plan.extend([
-                    (at, Fault::CrashProcess(node)),
-                    (at + random.within(down), Fault::Restart(node)),
-                ]);
+                let crash =
+                    if random.one_in(3) { Fault::CrashMachine(node) } else { Fault::CrashProcess(node) };
+                plan.extend([(at, crash), (at + random.within(down), Fault::Restart(node))]);
             });
         }
         if let Some((every, span)) = self.pause {
@@ -235,6 +262,17 @@ impl FaultRates {
                 let node = one(random, nodes);
                 let end = Fault::Slow { node, by: Nanos::ZERO };
                 plan.extend([(at, Fault::Slow { node, by }), (at + random.within(span), end)]);
+            });
+        }
+        if let Some(every) = self.damage {
+            strike(&mut random, every, duration, |random, at| {
+                let (from, to) = pair(random, nodes);
+                plan.push((at, Fault::Damage { from, to }));
+            });
+        }
+        if let Some((every, span)) = self.leap {
+            strike(&mut random, every, duration, |random, at| {
+                plan.push((at, Fault::Leap { node: one(random, nodes), by: random.within(span) }));
             });
         }
         plan.sort_by_key(|(at, _)| *at);
@@ -283,6 +321,8 @@ mod tests {
             full: Some((every, span)),
             starved: Some((every, span)),
             slow: Some((every, Nanos::from_millis(1), span)),
+            damage: Some(every),
+            leap: Some((every, span)),
         };
         let plan = rates.plan(&nodes, Nanos::from_secs(1), 7);
         assert_eq!(plan, rates.plan(&nodes, Nanos::from_secs(1), 7));
@@ -292,9 +332,12 @@ mod tests {
         let begun = count(|fault| matches!(fault, Fault::Partition(..) | Fault::BlockOneWay { .. }));
         assert!(begun > 10);
         assert_eq!(begun, count(|fault| matches!(fault, Fault::Heal(..))));
-        let crashes = count(|fault| matches!(fault, Fault::CrashProcess(_)));
-        assert!(crashes > 5);
-        assert_eq!(crashes, count(|fault| matches!(fault, Fault::Restart(_))));
+        let [processes, machines] = [
+            count(|fault| matches!(fault, Fault::CrashProcess(_))),
+            count(|fault| matches!(fault, Fault::CrashMachine(_))),
+        ];
+        assert!(processes > 3 && machines > 0, "{processes} processes, {machines} machines");
+        assert_eq!(processes + machines, count(|fault| matches!(fault, Fault::Restart(_))));
         assert_eq!(FaultRates::default().plan(&nodes, Nanos::from_secs(1), 7), []);
     }
 }

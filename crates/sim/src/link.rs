@@ -92,6 +92,9 @@ impl Frame {
     }
 }
 
+/// Offset of the kind in a header.
+const KIND: usize = 4;
+
 /// A message in flight, or received.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -127,6 +130,13 @@ impl Message {
             Some(Kind::Reply { call, .. } | Kind::Failure { call, .. }) => Some(call),
             _ => None,
         }
+    }
+
+    /// Replaces the header by one of no kind.
+    pub(crate) fn damage(&mut self) {
+        let mut bytes = *self.header.as_array();
+        bytes[KIND] = u8::MAX;
+        self.header = RawHeader::from_array(bytes);
     }
 
     fn kind(&self) -> Option<Kind> {

@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) blocked: BTreeSet<(SimNode, SimNode)>,
     /// Directions in which no message is taken, with the time of their end.
     pub(crate) full_until: BTreeMap<(SimNode, SimNode), Nanos>,
+    /// Directions in which the next message is damaged.
+    pub(crate) damaging: BTreeSet<(SimNode, SimNode)>,
     /// Number of grant keys in the world so far.
     pub(crate) keys: u64,
     pub(crate) overruns: u64,
@@ -53,11 +55,13 @@ pub(crate) struct State {
     scheduled: u64,
 }
 
-/// Suspension of a machine, as seen by its clock.
+/// Differences between the clock of a machine and that of the world.
 #[derive(Debug, Default)]
-pub(crate) struct Slept {
-    /// Difference between the world's clock and that of the machine when it is awake, nanoseconds.
+pub(crate) struct Shift {
+    /// Time for which the machine was suspended, nanoseconds.
     pub(crate) behind: AtomicU64,
+    /// Time by which the machine's clock has leapt forward, nanoseconds.
+    pub(crate) ahead: AtomicU64,
     /// Time until which the clock stands still, nanoseconds.
     pub(crate) until: AtomicU64,
 }
@@ -72,7 +76,7 @@ pub(crate) struct Node {
     pub(crate) incarnation: u32,
     pub(crate) slow_by: Nanos,
     pub(crate) paused_until: Nanos,
-    pub(crate) slept: Arc<Slept>,
+    pub(crate) shift: Arc<Shift>,
     /// Time of its next turn because of an event.
     pub(crate) wake: Option<Nanos>,
     pub(crate) incoming: VecDeque<DialId>,
@@ -87,7 +91,7 @@ impl Node {
             incarnation: 1,
             slow_by: Nanos::ZERO,
             paused_until: Nanos::ZERO,
-            slept: Arc::default(),
+            shift: Arc::default(),
             wake: None,
             incoming: VecDeque::new(),
             dialled: VecDeque::new(),
@@ -147,6 +151,7 @@ impl State {
             nodes: Vec::new(),
             blocked: BTreeSet::new(),
             full_until: BTreeMap::new(),
+            damaging: BTreeSet::new(),
             keys: 0,
             accepted: BTreeSet::new(),
             overruns: 0,
@@ -361,6 +366,11 @@ impl State {
             if let Some(wr) = message.wr.take() {
                 self.transmit(id, to, Frame::Ack(wr));
             }
+        }
+        let direction = [1 - to, to].map(|end| self.links[id.0].ends[end].node).into();
+        if self.damaging.remove(&direction) {
+            self.fired.damaged += 1;
+            message.damage();
         }
         let is_response = message.is_response();
         let end = &mut self.link(id).ends[to];

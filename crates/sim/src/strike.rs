@@ -29,6 +29,7 @@ impl State {
             Fault::Heal(a, b) => {
                 for way in [(a, b), (b, a)] {
                     self.fired.heals += u64::from(self.blocked.remove(&way));
+                    self.damaging.remove(&way);
                 }
                 self.note("heal", [a.0 as u64, b.0 as u64, 0]);
                 self.release_stalled();
@@ -45,11 +46,11 @@ impl State {
                 self.fired.suspends += 1;
                 self.note("suspend", [node.0 as u64, span.0, 0]);
                 let (now, until) = (self.now.0, (self.now + span).0);
-                let slept = &self.node(node).slept;
+                let shift = &self.node(node).shift;
                 // A suspended machine stays suspended for longer.
-                let before = slept.until.load(Ordering::Relaxed).max(now);
-                slept.until.store(before.max(until), Ordering::Relaxed);
-                slept.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
+                let before = shift.until.load(Ordering::Relaxed).max(now);
+                shift.until.store(before.max(until), Ordering::Relaxed);
+                shift.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
                 self.stop(node, span);
             }
             Fault::Full { from, to, span } => {
@@ -59,6 +60,17 @@ impl State {
                 let full = self.full_until.entry((from, to)).or_default();
                 *full = (*full).max(until);
                 self.schedule(until, Event::Room { from, to });
+            }
+            Fault::Damage { from, to } => {
+                self.note("damage", [from.0 as u64, to.0 as u64, 0]);
+                self.damaging.insert((from, to));
+            }
+            Fault::Leap { node, by } => {
+                self.fired.leaps += 1;
+                self.note("leap", [node.0 as u64, by.0, 0]);
+                self.node(node).shift.ahead.fetch_add(by.0, Ordering::Relaxed);
+                // Its timers may be due.
+                self.wake(node);
             }
             Fault::Slow { node, by } => {
                 self.fired.slowdowns += 1;

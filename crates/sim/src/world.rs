@@ -13,7 +13,7 @@ use crate::fault::{Fault, Fired};
 use crate::link::Exchanged;
 use crate::options::SimOptions;
 use crate::queue_pair::SimQueuePair;
-use crate::state::{Event, Node, Slept, State};
+use crate::state::{Event, Node, Shift, State};
 use crate::threads::{self, Quiet};
 use crate::trace::Trace;
 
@@ -126,12 +126,13 @@ impl SimWorld {
 
     /// Returns the world's clock.
     pub fn clock(&self) -> SimClock {
-        SimClock { now: self.clock.clone(), slept: Arc::default() }
+        SimClock { now: self.clock.clone(), shift: Arc::default() }
     }
 
-    /// Returns a node's clock: the world's, minus the time for which its machine was suspended.
+    /// Returns a node's clock: the world's, minus the time for which its machine was suspended, plus the distances by which the clock has
+    /// leapt.
     pub fn clock_of(&self, node: SimNode) -> SimClock {
-        SimClock { now: self.clock.clone(), slept: Arc::clone(&self.lock().node(node).slept) }
+        SimClock { now: self.clock.clone(), shift: Arc::clone(&self.lock().node(node).shift) }
     }
 
     /// Returns the current time.
@@ -284,20 +285,26 @@ impl fmt::Debug for SimWorld {
 #[derive(Clone, Debug)]
 pub struct SimClock {
     now: Arc<AtomicU64>,
-    slept: Arc<Slept>,
+    shift: Arc<Shift>,
 }
 
 impl SimClock {
     /// Converts a time of this clock to the time of the world, unless the machine is suspended before then.
     pub(crate) fn in_world(&self, time: Nanos) -> Nanos {
-        if time == Nanos::NEVER { time } else { time + Nanos(self.slept.behind.load(Ordering::Relaxed)) }
+        let Shift { behind, ahead, .. } = &*self.shift;
+        if time == Nanos::NEVER {
+            return time;
+        }
+        let time = time + Nanos(behind.load(Ordering::Relaxed));
+        Nanos(time.0.saturating_sub(ahead.load(Ordering::Relaxed)))
     }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Nanos {
         // SYNC: a plain number; nothing is ordered by it.
-        let now = self.now.load(Ordering::Relaxed).max(self.slept.until.load(Ordering::Relaxed));
-        Nanos(now - self.slept.behind.load(Ordering::Relaxed))
+        let Shift { behind, ahead, until } = &*self.shift;
+        let now = self.now.load(Ordering::Relaxed).max(until.load(Ordering::Relaxed));
+        Nanos(now + ahead.load(Ordering::Relaxed) - behind.load(Ordering::Relaxed))
     }
 }

@@ -4,12 +4,13 @@
 use std::sync::Mutex;
 
 use pronto_core::Nanos;
+use pronto_core::session::Limits;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
 use pronto_sim::{FaultRates, Fired, Random, Span};
 
-fn story(seed: u64) -> (u64, Fired) {
-    let (options, limits) = Scenario::random_options(seed);
-    let mut scenario = Scenario::new(seed, 3, options, limits, Traffic::mixed());
+fn story(seed: u64, limits: Limits, traffic: Traffic) -> (u64, Fired) {
+    let (options, _) = Scenario::random_options(seed);
+    let mut scenario = Scenario::new(seed, 3, options, limits, traffic);
     scenario.run(Nanos::from_millis(20));
     let begin = scenario.world().now();
     let span = Nanos::from_millis(1_500);
@@ -37,14 +38,29 @@ fn rates(seed: u64) -> FaultRates {
         // Tested separately in `backlogs.rs`.
         starved: None,
         slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
+        damage: sometimes(500),
+        leap: sometimes(500).map(|every| (every, long)),
     }
 }
 
 /// Shows: calls.notify, protocol.order, protocol.notifications, messages.once
 #[test]
 fn the_ledger_is_correct_under_all_faults() {
+    all_faults(1000, |seed| story(seed, Scenario::random_options(seed).1, Traffic::mixed()));
+}
+
+/// The limits of a production system, and traffic that reaches them.
+///
+/// Shows: calls.notify, protocol.order, protocol.notifications, messages.once
+#[test]
+fn the_ledger_is_correct_under_all_faults_within_the_default_limits() {
+    let traffic = Traffic { gap: Some(Span::millis(5, 60)), burst: 120, late_one_in: 4, ..Traffic::mixed() };
+    all_faults(60, |seed| story(seed, Limits::default(), traffic));
+}
+
+fn all_faults(seeds: u64, story: impl Fn(u64) -> (u64, Fired) + Sync) {
     let all = Mutex::new(Fired::default());
-    for_each_seed(1000, |seed| {
+    for_each_seed(seeds, |seed| {
         let (hash, fired) = story(seed);
         *all.lock().expect("no holder panics") += fired;
         hash

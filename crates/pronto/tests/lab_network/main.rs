@@ -1,4 +1,5 @@
-//! Two nodes over bad networks: TCP through netem. A ledger shows that no call is lost, executed twice or answered wrongly.
+//! Two nodes over bad networks: TCP through netem, although the nodes of the lab could use RDMA. A ledger
+//! shows that no call is lost, executed twice or answered wrongly.
 //!
 //! Each story asserts that its disturbance was noticed by the kernels of both nodes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use pronto::{Event, Events, Node, WaitPolicy};
+use pronto::{Event, Events, Node, Rdma, WaitPolicy};
 
 use crate::ledger::{self, Log};
 use crate::network::Space;
@@ -112,7 +112,8 @@ fn run() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let arguments: Vec<&str> = arguments.split(' ').collect();
     let liveness = Duration::from_millis(arguments[1].parse().unwrap());
-    let node = Node::builder(1).plaintext_i_understand().wait(WaitPolicy::Block).listen(arguments[0]);
+    let node = Node::builder(1).plaintext_i_understand().rdma(Rdma::Off).wait(WaitPolicy::Block);
+    let node = node.listen(arguments[0]);
     let node = lanes::handled(ledger::handled(node, arguments[2]), arguments[3]);
     let node = Arc::new(node.liveness(liveness).start().unwrap());
     let events = node.events();

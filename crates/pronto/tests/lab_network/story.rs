@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use pronto::{Events, Node, NodeId, Peer, WaitPolicy};
+use pronto::{Events, Node, NodeId, Peer, Rdma, WaitPolicy};
 
 use crate::lanes::Lanes;
 use crate::ledger::{Ledger, Log, Mix, assert_equals_log};
@@ -49,7 +49,7 @@ impl Story {
         let logs = [Log::new(), Log::new()];
         let mut server = Server::start(&network.spaces[1], liveness, logs.each_ref());
         let node = network.spaces[0].enter(|| {
-            let node = Node::builder(2).plaintext_i_understand().wait(WaitPolicy::Block);
+            let node = Node::builder(2).plaintext_i_understand().rdma(Rdma::Off).wait(WaitPolicy::Block);
             node.liveness(liveness).peer(1, &server.address).start().unwrap()
         });
         let events = node.events();

@@ -10,18 +10,21 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 
 /// Interval of the seeds that are run twice.
 const TWICE: u64 = 10;
+/// Divisor of the number of seeds that gives the number of fresh ones.
+const FRESH: u64 = 4;
 /// Factor by which an unoptimised build is slower, and runs fewer seeds.
 const UNOPTIMISED: u64 = 20;
 /// Debug assertions say nothing about this: the simulation stage has both.
 const IS_OPTIMISED: bool = !matches!(env!("PRONTO_SIM_OPT_LEVEL").as_bytes(), b"0");
 
 /// Runs `story` once per seed, on all CPUs. Some seeds are run twice, with the same result. `usual` is the number of
-/// seeds, unless `PRONTO_SIM_SEEDS` sets it. A failure names its seed; `PRONTO_SIM_SEED` runs that seed alone.
+/// seeds, unless `PRONTO_SIM_SEEDS` sets it. If `PRONTO_SIM_FRESH` is set, as by the test stage to a number of the date,
+/// runs a quarter as many seeds from that number on, too. A failure names its seed; `PRONTO_SIM_SEED` runs that seed alone.
 ///
 /// # Panics
 /// A run fails, or its repetition has another result, or a variable is not a number.
 pub fn for_each_seed(usual: u64, story: impl Fn(u64) -> u64 + Sync) {
-    tell_all(range(usual), story);
+    tell_all(range(usual), &story);
 }
 
 /// Runs `story` once per seed, like [`for_each_seed`]. If `PRONTO_SIM_SOAK` is set, as by `cargo xtask soak`, runs at
@@ -33,10 +36,20 @@ pub fn for_each_seed_or_soak(usual: u64, soak: u64, story: impl Fn(u64) -> u64 +
     let Range { start, end } = range(usual);
     let alone = number("PRONTO_SIM_SEED").is_some();
     let soaks = env::var_os("PRONTO_SIM_SOAK").is_some() && !alone;
-    tell_all(start..if soaks { end.max(soak) } else { end }, story);
+    tell_all(start..if soaks { end.max(soak) } else { end }, &story);
 }
 
-fn tell_all(range: Range<u64>, story: impl Fn(u64) -> u64 + Sync) {
+/// Runs the seeds of the range, and fresh ones.
+fn tell_all(range: Range<u64>, story: &(impl Fn(u64) -> u64 + Sync)) {
+    let fresh = number("PRONTO_SIM_FRESH").filter(|_| number("PRONTO_SIM_SEED").is_none());
+    let fresh = fresh.map(|first| first..first + (range.end - range.start).div_ceil(FRESH));
+    tell_each(range, story);
+    if let Some(fresh) = fresh {
+        tell_each(fresh, story);
+    }
+}
+
+fn tell_each(range: Range<u64>, story: &(impl Fn(u64) -> u64 + Sync)) {
     let next = AtomicU64::new(range.start);
     let tellers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
@@ -46,7 +59,7 @@ fn tell_all(range: Range<u64>, story: impl Fn(u64) -> u64 + Sync) {
                 if !range.contains(&seed) {
                     return;
                 }
-                let told = catch_unwind(AssertUnwindSafe(|| tell(seed, &story)));
+                let told = catch_unwind(AssertUnwindSafe(|| tell(seed, story)));
                 if told.is_err() {
                     // The other threads need not begin another run.
                     next.store(range.end, Ordering::Relaxed);
@@ -59,7 +72,7 @@ fn tell_all(range: Range<u64>, story: impl Fn(u64) -> u64 + Sync) {
             teller.join().unwrap_or_else(|panic| resume_unwind(panic));
         }
     });
-    println!("{} seeds", range.end - range.start);
+    println!("{} seeds from {} on", range.end - range.start, range.start);
 }
 
 fn tell(seed: u64, story: &impl Fn(u64) -> u64) {
@@ -93,8 +106,13 @@ mod tests {
             told.fetch_add(1, Ordering::Relaxed);
             seed
         });
-        let seeds = range(400).count() as u64;
-        assert_eq!(told.load(Ordering::Relaxed), seeds + seeds.div_ceil(TWICE));
+        let twice = |range: Range<u64>| range.filter(|seed| seed.is_multiple_of(TWICE)).count() as u64;
+        let usual = range(400);
+        let length = |range: &Range<u64>| range.end - range.start;
+        let fresh =
+            number("PRONTO_SIM_FRESH").map_or(0..0, |first| first..first + length(&usual).div_ceil(FRESH));
+        let seeds = length(&usual) + length(&fresh);
+        assert_eq!(told.load(Ordering::Relaxed), seeds + twice(usual) + twice(fresh));
     }
 
     #[test]

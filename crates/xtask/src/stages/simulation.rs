@@ -5,6 +5,7 @@
 //! switched. They run in a copy of the tree, in which [`probes`] show that they execute each function of the wait code.
 
 use core::time::Duration;
+use std::time::SystemTime;
 
 use anyhow::Result;
 
@@ -21,6 +22,9 @@ pub(crate) const PROFILE: &str = "simulation";
 
 /// Conservative number of seeds per second of a simulation test, for choosing the number of seeds of a soak.
 const SEEDS_PER_SECOND: u64 = 50;
+
+/// Distance between the first fresh seeds of two days: more than a day's run uses, and far above the usual seeds.
+const SEEDS_OF_A_DAY: u64 = 1_000_000;
 
 /// Returns whether only this stage runs the tests of a package.
 pub(super) fn claims(package: &Package) -> bool {
@@ -48,14 +52,22 @@ fn switched(workspace: &Workspace, effort: Effort) -> CommandLine {
     seeded(probes::stories(workspace).args(["--lib", "--no-fail-fast"]), effort)
 }
 
-/// Sets the number of seeds of a soak.
+/// Sets the number of seeds of a soak, and the first of the seeds that differ from day to day.
 fn seeded(command: CommandLine, effort: Effort) -> CommandLine {
+    #[expect(clippy::disallowed_methods, reason = "each day has its seeds")]
+    let command = command.env("PRONTO_SIM_FRESH", fresh(SystemTime::now()).to_string());
     match effort {
         Effort::Full(time) => {
             command.env("PRONTO_SIM_SEEDS", seeds(time).to_string()).env("PRONTO_SIM_SOAK", "1")
         }
         Effort::Bounded => command,
     }
+}
+
+/// Returns the first fresh seed of a day.
+fn fresh(now: SystemTime) -> u64 {
+    let days = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / (24 * 3_600);
+    days * SEEDS_OF_A_DAY
 }
 
 fn seeds(time: Duration) -> u64 {

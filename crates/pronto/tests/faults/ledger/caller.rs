@@ -8,7 +8,9 @@ use pronto::{CallError, DEFAULT_TIMEOUT, Executed, Peer, Pending, Region, Reques
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::books::{Claim, Line, NAMELESS, claim, id};
-use super::server::{Bulk, Crossed, Deferred, ENTRY, Empty, Entry, Inline, Pooled, React, Receipt, fill};
+use super::server::{
+    Bulk, Crossed, Deferred, ENTRY, Empty, Entry, Inline, Pooled, React, Receipt, damage, fill,
+};
 use crate::rig::Watch;
 
 /// Maximum number of started calls that a thread leaves open.
@@ -167,7 +169,12 @@ impl Caller {
         match end {
             Ok(receipt) => {
                 assert_eq!((receipt.id, react), (line.id, React::Reply), "the reply of another call");
-                assert!(receipt.body.iter().all(|byte| *byte == fill(line.id)), "the reply is damaged");
+                assert_eq!(
+                    damage(&receipt.body, fill(line.id)),
+                    None,
+                    "the reply to {:#x} is damaged",
+                    line.id
+                );
                 self.progress.replies.fetch_add(1, Ordering::Relaxed);
             }
             Err(CallError::Handler(error)) => {

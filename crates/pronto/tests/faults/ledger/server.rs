@@ -94,14 +94,23 @@ pub(crate) const fn fill(id: u64) -> u8 {
     (id ^ id >> 8 ^ id >> 40) as u8
 }
 
+/// Describes the first run of bytes of a body that are not `fill`, or returns `None` if there is none. Its offset, length and value show
+/// where the bytes came from: a page of zeros was reclaimed, a run of another value belongs to another call.
+pub(super) fn damage(body: &[u8], fill: u8) -> Option<String> {
+    let first = body.iter().position(|byte| *byte != fill)?;
+    let found = body[first];
+    let run = body[first..].iter().take_while(|byte| **byte == found).count();
+    let wrong = body.iter().filter(|byte| **byte != fill).count();
+    let len = body.len();
+    Some(format!("{wrong} of {len} bytes are not {fill:#04x}; from byte {first} on, {run} are {found:#04x}"))
+}
+
 /// Executes an entry: writes the log first, then does everything else.
 fn executed(log: &File, entry: &Entry) -> Result<Receipt, u32> {
     append(log, entry.id);
-    assert!(
-        entry.body.iter().all(|byte| *byte == fill(entry.id)),
-        "the body of {:#x} arrived damaged",
-        entry.id
-    );
+    if let Some(damage) = damage(&entry.body, fill(entry.id)) {
+        panic!("the body of {:#x} arrived damaged: {damage}", entry.id);
+    }
     match entry.react {
         React::Reply => {
             Ok(Receipt { id: entry.id, body: vec![fill(entry.id); usize::try_from(entry.reply).unwrap()] })
