@@ -214,7 +214,10 @@ impl Scenario {
             }
         }
         let damaged = world.fired().damaged;
-        assert!(corrupt <= damaged, "{corrupt} peers were taken for corrupt, {damaged} messages were damaged");
+        assert!(
+            corrupt <= damaged,
+            "{corrupt} peers were taken for corrupt, {damaged} messages were damaged"
+        );
     }
 }
 
