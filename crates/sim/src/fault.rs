@@ -206,47 +206,43 @@ impl FaultRates {
     pub fn plan(&self, nodes: &[SimNode], duration: Nanos, seed: u64) -> Vec<(Nanos, Fault)> {
         let mut plan = Vec::new();
         let mut random = Random::new(seed ^ 0xfa17);
+        self.plan_between(nodes, duration, &mut random, &mut plan);
+        self.plan_at(nodes, duration, &mut random, &mut plan);
+        plan.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Plans the faults between two nodes.
+    fn plan_between(
+        &self,
+        nodes: &[SimNode],
+        duration: Nanos,
+        random: &mut Random,
+        plan: &mut Vec<(Nanos, Fault)>,
+    ) {
         if let Some(every) = self.cut {
-            strike(&mut random, every, duration, |random, at| {
+            strike(random, every, duration, |random, at| {
                 let (a, b) = pair(random, nodes);
                 plan.push((at, Fault::CutBetween(a, b)));
             });
         }
         for (rates, one_way) in [(self.partition, false), (self.one_way, true)] {
             let Some((every, lasting)) = rates else { continue };
-            strike(&mut random, every, duration, |random, at| {
+            strike(random, every, duration, |random, at| {
                 let (a, b) = pair(random, nodes);
                 let begin =
                     if one_way { Fault::BlockOneWay { from: a, to: b } } else { Fault::Partition(a, b) };
                 plan.extend([(at, begin), (at + random.within(lasting), Fault::Heal(a, b))]);
             });
         }
-        if let Some((every, down)) = self.crash {
-            strike(&mut random, every, duration, |random, at| {
-                let node = one(random, nodes);
-                let crash =
-                    if random.one_in(3) { Fault::CrashMachine(node) } else { Fault::CrashProcess(node) };
-                plan.extend([(at, crash), (at + random.within(down), Fault::Restart(node))]);
-            });
-        }
-        if let Some((every, span)) = self.pause {
-            strike(&mut random, every, duration, |random, at| {
-                plan.push((at, Fault::Pause { node: one(random, nodes), span: random.within(span) }));
-            });
-        }
-        if let Some((every, span)) = self.suspend {
-            strike(&mut random, every, duration, |random, at| {
-                plan.push((at, Fault::Suspend { node: one(random, nodes), span: random.within(span) }));
-            });
-        }
         if let Some((every, span)) = self.full {
-            strike(&mut random, every, duration, |random, at| {
+            strike(random, every, duration, |random, at| {
                 let (from, to) = pair(random, nodes);
                 plan.push((at, Fault::Full { from, to, span: random.within(span) }));
             });
         }
         if let Some((every, span)) = self.starved {
-            strike(&mut random, every, duration, |random, at| {
+            strike(random, every, duration, |random, at| {
                 let (a, b) = pair(random, nodes);
                 let (full, lasts) = (random.within(span), random.within(span));
                 plan.extend([
@@ -257,26 +253,52 @@ impl FaultRates {
                 ]);
             });
         }
+        if let Some(every) = self.damage {
+            strike(random, every, duration, |random, at| {
+                let (from, to) = pair(random, nodes);
+                plan.push((at, Fault::Damage { from, to }));
+            });
+        }
+    }
+
+    /// Plans the faults of single nodes.
+    fn plan_at(
+        &self,
+        nodes: &[SimNode],
+        duration: Nanos,
+        random: &mut Random,
+        plan: &mut Vec<(Nanos, Fault)>,
+    ) {
+        if let Some((every, down)) = self.crash {
+            strike(random, every, duration, |random, at| {
+                let node = one(random, nodes);
+                let crash =
+                    if random.one_in(3) { Fault::CrashMachine(node) } else { Fault::CrashProcess(node) };
+                plan.extend([(at, crash), (at + random.within(down), Fault::Restart(node))]);
+            });
+        }
+        if let Some((every, span)) = self.pause {
+            strike(random, every, duration, |random, at| {
+                plan.push((at, Fault::Pause { node: one(random, nodes), span: random.within(span) }));
+            });
+        }
+        if let Some((every, span)) = self.suspend {
+            strike(random, every, duration, |random, at| {
+                plan.push((at, Fault::Suspend { node: one(random, nodes), span: random.within(span) }));
+            });
+        }
         if let Some((every, by, span)) = self.slow {
-            strike(&mut random, every, duration, |random, at| {
+            strike(random, every, duration, |random, at| {
                 let node = one(random, nodes);
                 let end = Fault::Slow { node, by: Nanos::ZERO };
                 plan.extend([(at, Fault::Slow { node, by }), (at + random.within(span), end)]);
             });
         }
-        if let Some(every) = self.damage {
-            strike(&mut random, every, duration, |random, at| {
-                let (from, to) = pair(random, nodes);
-                plan.push((at, Fault::Damage { from, to }));
-            });
-        }
         if let Some((every, span)) = self.leap {
-            strike(&mut random, every, duration, |random, at| {
+            strike(random, every, duration, |random, at| {
                 plan.push((at, Fault::Leap { node: one(random, nodes), by: random.within(span) }));
             });
         }
-        plan.sort_by_key(|(at, _)| *at);
-        plan
     }
 }
 

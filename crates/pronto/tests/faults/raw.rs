@@ -12,7 +12,7 @@ use pronto_core::session::{Agreement, Identity, Limits, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_node::AnyQueuePair;
-use pronto_wire::greeting::MAX_GREETING;
+use pronto_wire::greeting::{GreetingRefusal, MAX_GREETING};
 use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, TypeEntry, TypeId};
 
 use crate::rig::{Add, TIMEOUT, until};
@@ -86,6 +86,20 @@ impl Raw {
     /// Greets node 1 at an address as node `id`.
     pub(crate) fn greet(id: u16, address: &str) -> Self {
         HalfMade::greet(id, 1, address).unwrap().finish().unwrap()
+    }
+
+    /// Greets again, as [`greet`](Self::greet). As every peer does, it tries again while the node still has its former link.
+    pub(crate) fn greet_again(id: u16, address: &str) -> Self {
+        let mut made = None;
+        until("the former link is gone", || {
+            match HalfMade::greet(id, 1, address) {
+                Ok(half) => made = half.finish(),
+                Err(GreetingFault::Refused { refusal: GreetingRefusal::Duplicate, .. }) => {}
+                Err(fault) => panic!("{fault}"),
+            }
+            made.is_some()
+        });
+        made.unwrap()
     }
 
     fn new(mut pairs: [AnyQueuePair; 2], agreement: Agreement, lifeline: Option<shm::Lifeline>) -> Self {

@@ -104,7 +104,7 @@ fn a_peer_that_violated_the_protocol_may_greet_again() {
         let mut raw = Raw::greet(9, &address);
         raw.send(Class::Control, &changed(Kind::Heartbeat, 4, 200), &[]).unwrap();
         raw.wait_until_dropped();
-        Raw::greet(9, &address).assert_works();
+        Raw::greet_again(9, &address).assert_works();
         assert_eq!(counter(&node, 9, "corrupt_peers"), 1, "{transport}");
     }
 }

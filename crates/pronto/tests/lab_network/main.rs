@@ -31,8 +31,8 @@ struct Bad {
 }
 
 /// The liveness limit in networks that are only bad. The default would do for them, but the whole machine may stand still for seconds while
-/// its host is busy.
-const LENIENT: Duration = Duration::from_secs(10);
+/// its host is busy, and a partition lasts until the kernels of both nodes have noticed it.
+const LENIENT: Duration = Duration::from_secs(60);
 /// The limit in a partition. Below the 10 s after which TCP connections are given up, so that the limit ends the session.
 const SHORT: Duration = Duration::from_secs(5);
 

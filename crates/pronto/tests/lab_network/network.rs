@@ -9,6 +9,9 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::rig::is_so_in_time;
 
+/// The counters of netem itself.
+const OF_NETEM: [&str; 2] = ["dropped", "requeues"];
+
 /// The network namespace of a node.
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -61,7 +64,7 @@ impl Space {
         // `Sent 2658 bytes 9 pkt (dropped 2, overlimits 0 requeues 2)`
         let text = self.run("tc -s qdisc show dev eth0");
         let words: Vec<&str> = text.split([' ', '(', ')', ',']).collect();
-        for name in ["dropped", "requeues"] {
+        for name in OF_NETEM {
             let at = words.iter().position(|word| *word == name).unwrap_or_else(|| panic!("{name}: {text}"));
             counters.insert(name.to_owned(), words[at + 1].parse().unwrap());
         }
@@ -93,7 +96,9 @@ impl Network {
 
     /// Disturbs the packets in both directions from now on, with options of tc-netem(8).
     pub(crate) fn disturb(&mut self, netem: &str) {
-        for (space, seed) in self.spaces.iter().zip([1, 2]) {
+        // The second node first: in a partition, it answers what still arrives from the first one, and so its packets are lost too. The
+        // first node dials if its link ends, but the second one may then have nothing to send.
+        for (space, seed) in self.spaces.iter().zip([1, 2]).rev() {
             let former = space.run("tc qdisc show dev eth0 root");
             if former.contains("netem") {
                 space.run("tc qdisc del dev eth0 root");
@@ -101,6 +106,10 @@ impl Network {
             space.run(&format!("tc qdisc add dev eth0 root netem limit 1000 seed {seed} {netem}"));
         }
         self.before = self.spaces.each_ref().map(Space::counters);
+        for before in &mut self.before {
+            // netem is new, and has counted from zero.
+            before.extend(OF_NETEM.map(|name| (name.to_owned(), 0)));
+        }
     }
 
     /// Waits until the kernels of both nodes have noticed the present disturbance: until these counters have grown.
