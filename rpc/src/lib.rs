@@ -44,6 +44,7 @@ extern crate alloc;
 extern crate self as pronto_rpc;
 
 mod arrived;
+mod awaiting;
 mod bytes;
 mod calling;
 pub mod codec;

@@ -168,7 +168,7 @@ impl<H: Host> Peer<H> {
         let asked = WaitRequest::unlike_others(self.policy());
         match session.wait(slot, crate::peer::nanos(timeout), asked, &mut sink, &**host) {
             WaitOutcome::TimedOut => {
-                session.abandon_send(slot);
+                session.abandon_send(slot, &**host);
                 Err(AccessError::TimedOut)
             }
             WaitOutcome::Ended(end) => match end {

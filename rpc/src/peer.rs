@@ -234,7 +234,7 @@ impl<H: Host> Peer<H> {
             WaitOutcome::Ended(End::PeerDown { executed }) => Err(self.ends.down(executed)),
             WaitOutcome::Ended(_) => Err(self.ends.unread()),
             WaitOutcome::TimedOut => {
-                self.ends.session.abandon_send(slot);
+                self.ends.session.abandon_send(slot, &*self.ends.host);
                 Err(CallError::Deadline { executed: Executed::Maybe })
             }
         }
@@ -255,7 +255,7 @@ impl<H: Host> Peer<H> {
         &self.ends.session
     }
 
-    fn check_fork(&self) -> Result<(), CallRejection> {
+    pub(crate) fn check_fork(&self) -> Result<(), CallRejection> {
         if self.ends.host.may_wait() == MayWait::Forked { Err(CallRejection::Forked) } else { Ok(()) }
     }
 
@@ -298,7 +298,7 @@ impl<H: Host> Peer<H> {
     }
 
     /// Returns whether the refusal ends by itself while both nodes are alive. A session that has lost its link and can resume is still up.
-    fn waits_for_room(&self, refused: &SendError) -> bool {
+    pub(crate) fn waits_for_room(&self, refused: &SendError) -> bool {
         refused.is_retryable() && (!matches!(refused, SendError::NotConnected { .. }) || self.is_up())
     }
 

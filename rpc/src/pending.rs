@@ -118,7 +118,7 @@ impl<M: Request, H: Host> Pending<M, H> {
 
     fn finish(&mut self, call: CallId) -> Result<M::Reply, CallError> {
         self.call = None;
-        let end = self.ends.session.take(call);
+        let end = self.ends.session.take(call, &*self.ends.host);
         if let Some(how) = ending(&end) {
             note(&*self.ends.host, self.ends.session.peer(), call, how);
         }

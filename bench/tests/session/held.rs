@@ -144,7 +144,7 @@ fn a_window_rings_for_half_of_it_at_a_time() {
                 pair.callee.serve(POLL_BATCH);
                 pair.caller.turn(POLL_BATCH, || pair.caller.has_ended(oldest), &mut Nobody, &pair.thread);
                 assert!(pair.caller.has_ended(oldest), "{policy:?}: the call has left and has its reply");
-                drop(pair.caller.take(oldest));
+                drop(pair.caller.take(oldest, &pair.thread));
             }
             open.push(pair.start());
         }

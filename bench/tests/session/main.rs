@@ -58,5 +58,6 @@ mod expected;
 mod held;
 mod notified;
 mod polled;
+mod queued;
 mod served;
 mod streamed;

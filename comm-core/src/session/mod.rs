@@ -10,7 +10,7 @@
 //!    the first one until the session ends.
 //! 2. While it is up: [`Session::call`] or [`Session::notify`] to send; [`Session::turn`] or [`Session::wait`] to receive and to
 //!    make progress; [`Session::tick`] when [`Ticked::next_due`] has come, and every few milliseconds while a call is open.
-//! 3. A call slot that [`Session::call`] returned is freed by exactly one of: [`Shared::take`] after the end, a
+//! 3. A call slot that [`Session::call`] returned is freed by exactly one of: [`Session::take`] after the end, a
 //!    [`Session::wait`] that returns the end, [`Session::abandon`].
 //! 4. Before a thread sleeps: [`Session::arm`], one more turn, and sleep only if that turn found nothing.
 //! 5. [`Session::take_down`] ends the session. Another link may be installed afterwards.
@@ -41,6 +41,7 @@ mod token;
 mod waiter;
 
 // Parts: each owns its fields, and depends neither on the shared half nor on the engine.
+mod admission;
 mod backlog;
 mod by_slot;
 mod calls;
@@ -61,6 +62,7 @@ mod api;
 mod engine;
 mod shared;
 
+pub use admission::{RoomFor, RoomRequest, RoomState, RoomTicket, WhenDown};
 pub use api::{AfterRefusal, Callee, DetachedToken, FastOutcome, ReplySlots, RoomWait, Session, WaitOutcome};
 pub use calls::{CallTable, Expects};
 pub use credit::{Credit, Credits, Returned};

@@ -6,6 +6,7 @@ use pronto_ring::mpsc;
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_wire::{CallId, Class, NodeId, TypeId};
 
+use super::admission::Admission;
 use super::calls::{CallTable, Expects};
 use super::credit::{Credits, Returned};
 use super::doorbells::Holds;
@@ -43,6 +44,8 @@ pub struct Shared<L> {
     pub(super) last_down: LastDown,
     /// Flags by which threads without the engine ask for actions of its holder.
     pub(super) wanted: Wanted,
+    /// Tasks that wait for room to send.
+    pub(super) admission: Admission,
     /// Acks sent: the count of returned credits last reported to the peer, by class.
     pub(super) acks_sent: [AtomicU32; 2],
     /// Longest payload that the peer receives on the current or last link, by class, bytes.
@@ -77,6 +80,7 @@ impl<L: Payload> Shared<L> {
             up: AtomicBool::new(false),
             last_down: LastDown::new(),
             wanted: Wanted::default(),
+            admission: Admission::default(),
             acks_sent: [AtomicU32::new(0), AtomicU32::new(0)],
             max_payload: [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)],
             holds: Holds::default(),
@@ -199,16 +203,6 @@ impl<L: Payload> Shared<L> {
     /// Registers a future's waker. Call [`Session::listen`](super::Session::listen) afterwards, and then check [`Self::has_ended`].
     pub fn register(&self, call: CallId, waker: &core::task::Waker) {
         self.calls.register(call, waker);
-    }
-
-    /// Takes the end of a call that has ended, and frees its slot.
-    pub fn take(&self, call: CallId) -> End<L> {
-        self.calls.take(call)
-    }
-
-    /// Stops waiting for a synchronous send. Its slot is freed after its completion.
-    pub fn abandon_send(&self, slot: CallId) {
-        self.calls.leave(slot);
     }
 
     /// Returns whether other threads have left work for the holder of the engine.

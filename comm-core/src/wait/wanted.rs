@@ -14,6 +14,10 @@ const CREDIT: u32 = 1;
 /// Flag: a thread needs the engine and cannot leave its work to the holder.
 const ENGINE: u32 = 2;
 
+/// Flag: tasks wait for room to send. It stays set while they do, so it is no work that ends a poll batch; a thread that releases the engine
+/// looks for room.
+const ROOM: u32 = 4;
+
 /// Requests of other threads to the engine's holder.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
@@ -32,12 +36,39 @@ impl Drop for Awaiting<'_> {
 }
 
 impl Wanted {
-    /// Returns whether any flag is set.
+    /// Returns whether there is a request that the engine's holder does.
     #[inline]
     pub(crate) fn anything(&self) -> bool {
+        self.has(CREDIT | ENGINE)
+    }
+
+    /// Returns whether any flag is set, including that of tasks that wait for room.
+    #[inline]
+    pub(crate) fn anything_or_room(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
+    /// Returns whether tasks wait for room to send.
+    #[inline]
+    pub(crate) fn wants_room(&self) -> bool {
+        // SYNC: after the release of a call slot, which is SeqCst, too, this load sees the flag of a task that has not seen the slot; pairs
+        // with the fence in `Session::admit_after_joining`. On x86-64 it costs no more than a relaxed load.
+        self.flags.load(Ordering::SeqCst) & ROOM != 0
+    }
+
+    /// Sets or clears the flag of tasks that wait for room.
+    pub(crate) fn set_room(&self, is_wanted: bool) {
+        if is_wanted == self.has(ROOM) {
+            return;
+        }
+        if is_wanted {
+            self.flags.fetch_or(ROOM, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!ROOM, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
     fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }

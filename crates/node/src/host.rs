@@ -349,7 +349,9 @@ impl NodeHost {
         self.note(flight::of_event(&event));
         self.note_down(&event);
         self.note_session(&event);
-        self.events.publish(event);
+        for waker in self.events.publish(event) {
+            self.foreign(|| waker.wake());
+        }
         self.wake_links_thread();
         // Last, so that a log subscriber that panics does not suppress the event.
         tracing::debug!(node = %self.identity.node, ?event, "peer event");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
-use pronto_core::Clock;
 use pronto_core::fabric::Region;
 use pronto_core::session::{DownCause, LinkInfo};
+use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm::ShmRegion;
 use pronto_progress::{Manager, Trigger};
 use pronto_rpc::host::MayWait;
@@ -24,6 +24,7 @@ use crate::links::{LinkMaker, LinkOptions};
 use crate::measure::threshold;
 use crate::serving;
 use crate::serving::sink::WaitingSink;
+use crate::status::awaiting::UntilState;
 use crate::status::events::Events;
 use crate::waits::contention::ContentionCause;
 
@@ -179,13 +180,33 @@ impl Node {
         limit: Duration,
     ) -> Result<Peer<NodeHost>, NodeError> {
         let node = node.into();
-        let not_up = || match self.host.last_failure(node) {
+        let peer = self.peer(node).ok_or_else(|| self.not_up(node))?;
+        let is_up = || peer.is_up().then_some(());
+        self.host.events.wait_for(limit, is_up).ok_or_else(|| self.not_up(node))?;
+        Ok(peer)
+    }
+
+    /// Awaits a peer, like [`Node::wait_for_peer`].
+    pub async fn wait_for_peer_async(
+        &self,
+        node: impl Into<NodeId>,
+        limit: Duration,
+    ) -> Result<Peer<NodeHost>, NodeError> {
+        let node = node.into();
+        let peer = self.peer(node).ok_or_else(|| self.not_up(node))?;
+        let limit = Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = self.host.now() + limit;
+        let is_up = || peer.is_up().then_some(());
+        UntilState::new(&self.host, deadline, is_up).await.ok_or_else(|| self.not_up(node))?;
+        Ok(peer)
+    }
+
+    /// Returns the error for a peer that is not up.
+    fn not_up(&self, node: NodeId) -> NodeError {
+        match self.host.last_failure(node) {
             None if !self.links.dials(node) => NodeError::NoAddress { peer: node },
             why => NodeError::NotUp { peer: node, why },
-        };
-        let peer = self.peer(node).ok_or_else(not_up)?;
-        self.host.events.wait_for(limit, || peer.is_up().then_some(())).ok_or_else(not_up)?;
-        Ok(peer)
+        }
     }
 
     /// Calls several peers concurrently. Each has its own outcome. Nodes without a peer slot are left out.
@@ -239,7 +260,7 @@ impl Node {
         for session in &sessions {
             session.goodbye(host);
         }
-        let deadline = host.now() + pronto_core::Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = host.now() + Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         loop {
             let calls: usize = sessions.iter().map(|session| usize::from(session.open_calls())).sum();
             if calls == 0 && host.pool.is_idle() {
@@ -317,6 +338,9 @@ impl Drop for Node {
             serving::end(self.manager(), server);
         }
         self.host.serving.discard_jobs();
+        for session in self.host.sessions() {
+            session.close_queue(&*self.host);
+        }
     }
 }
 

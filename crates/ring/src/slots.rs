@@ -104,8 +104,9 @@ impl Slots {
             next.store(head.top, Ordering::Relaxed);
             let freed =
                 Head { tag: head.tag.wrapping_add(1), in_use: head.in_use.wrapping_sub(1), top: slot };
-            // SYNC: publishes `next` and the changes of the slot's user; pairs with the CAS in claim.
-            match self.head.compare_exchange_weak(word, freed.pack(), Ordering::Release, Ordering::Relaxed) {
+            // SYNC: publishes `next` and the changes of the slot's user; pairs with the CAS in claim. SeqCst, so that a thread that releases a
+            // slot and then reads whether it is wanted, and one that wants a slot and then reads `in_use`, see each other; the latter fences.
+            match self.head.compare_exchange_weak(word, freed.pack(), Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     debug_assert!(
                         self.is_consistent(head) && self.is_consistent(freed),

@@ -68,6 +68,19 @@ fn senders_wait_for_room() {
     assert!(notices != 0);
 }
 
+/// Tasks and threads compete for few call slots and credits. A task sleeps until it is woken for room.
+#[test]
+fn tasks_wait_for_room_in_a_queue() {
+    let mix = Mix { steps: [2, 1, 1, 8, 3, 0, 0, 0], deadline_one_in: 20, ..Mix::all() };
+    let story = |seed| {
+        let few = |most: u64| 1 + u16::try_from(seed % most).expect("below the most");
+        let limits = Limits { calls: few(3), requests: [few(2), 1], ..Story::new(seed).limits };
+        Story { limits, callers: 4, mix, ..Story::new(seed) }
+    };
+    let replies = tell(150, story, |ending| ending.tally.replies);
+    assert!(replies != 0);
+}
+
 #[test]
 fn five_nodes_call_each_other() {
     let story = |seed| Story { nodes: 5, callers: 2, steps: 8, ..Story::new(seed) };

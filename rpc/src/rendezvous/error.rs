@@ -3,10 +3,11 @@
 use core::fmt;
 
 use pronto_core::fabric::{GrantError, QueuePair};
-use pronto_core::session::{End, NotReceived};
+use pronto_core::session::{End, NotReceived, SendError};
 use pronto_wire::FailureCode;
 use thiserror::Error;
 
+use crate::awaiting::Refusal;
 use crate::error::{CallError, CallRejection};
 use crate::host::Host;
 
@@ -81,6 +82,19 @@ impl fmt::Debug for TransferError {
 impl fmt::Debug for ReceiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl Refusal for TransferError {
+    fn refusal(&self) -> Option<SendError> {
+        match self {
+            Self::Rejected(CallRejection::Here(refused)) => Some(*refused),
+            _ => None,
+        }
+    }
+
+    fn not_sent() -> Self {
+        Self::Deadline
     }
 }
 

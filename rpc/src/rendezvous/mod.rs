@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use pronto_core::executor::WaitRequest;
 use pronto_core::fabric::{QueuePair, Region};
-use pronto_core::session::{SendError, Session, WaitOutcome};
+use pronto_core::session::{RoomFor, SendError, Session, WaitOutcome, WhenDown};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::CallId;
 
@@ -63,6 +63,21 @@ impl<H: Host> Peer<H> {
         self.start_send(tag, region, range, timeout)?.wait()
     }
 
+    /// Sends like [`Peer::send`]. Awaits room and the end of the transfer, together at most `timeout`. Dropping the future cancels the send.
+    ///
+    /// # Errors
+    /// See [`TransferError`].
+    pub async fn send_async(
+        &self,
+        tag: u64,
+        region: &Region,
+        range: Range<u64>,
+        timeout: Duration,
+    ) -> Result<(), TransferError> {
+        let start = |left: Nanos| self.start_send(tag, region, range.clone(), Duration::from_nanos(left.0));
+        self.await_room(RoomFor::Transfer, nanos(timeout), WhenDown::Fails, start).await?.await
+    }
+
     /// Starts to send `range` of a region. Until the send has ended, it holds the region, whose bytes must not change.
     ///
     /// # Errors
@@ -93,6 +108,7 @@ impl<H: Host> Peer<H> {
             link: 0,
             deadline: Nanos::NEVER,
             policy: self.policy(),
+            ticket: None,
         };
         sending.deadline = sending.host.now() + timeout;
         let call = if len <= sending.host.eager_limit(&sending.session) {

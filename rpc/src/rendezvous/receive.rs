@@ -33,7 +33,7 @@ impl<H: Host> Receive<H> {
         let slot = self.slot.ok_or(ReceiveError::Taken)?;
         if self.session.has_ended(slot) {
             self.slot = None;
-            return received::<H>(self.session.take(slot));
+            return received::<H>(self.session.take(slot, &*self.host));
         }
         let (session, host) = (&self.session, &self.host);
         match wait_as(host, session, slot, nanos(timeout), self.policy)? {
@@ -51,7 +51,7 @@ impl<H: Host> Receive<H> {
         poll_once(&self.host, &self.session, slot);
         self.session.has_ended(slot).then(|| {
             self.slot = None;
-            received::<H>(self.session.take(slot))
+            received::<H>(self.session.take(slot, &*self.host))
         })
     }
 
@@ -78,7 +78,7 @@ impl<H: Host> Future for Receive<H> {
             }
         }
         self.slot = None;
-        Poll::Ready(received::<H>(self.session.take(slot)))
+        Poll::Ready(received::<H>(self.session.take(slot, &*self.host)))
     }
 }
 
@@ -88,7 +88,7 @@ impl<H: Host> Drop for Receive<H> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             self.session.cancel_receive(slot, &*self.host);
-            self.session.abandon_send(slot);
+            self.session.abandon_send(slot, &*self.host);
         }
     }
 }

@@ -3,9 +3,14 @@
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 
 use pronto_core::fabric::{Grant, GrantError, Region, RemoteRange, Rights};
-use pronto_core::session::{CallSpec, Lent, OutgoingPayload, SendError, Session, WaitOutcome};
+use pronto_core::session::{
+    CallSpec, Lent, OutgoingPayload, RoomFor, RoomRequest, RoomState, RoomTicket, SendError, Session,
+    WaitOutcome, WhenDown,
+};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, Class};
 
@@ -25,7 +30,7 @@ const OWNER: u32 = u32::MAX - 1;
 /// A send in progress. Dropping it cancels the send.
 ///
 /// The send continues if no thread waits for it. After a loss of the link it continues only once a thread waits for it or polls it: a
-/// grant ends with its link, and only the wait or poll makes a new one.
+/// grant ends with its link, and only the wait or poll makes a new one. A task that awaits it is woken for that.
 #[must_use = "dropping it cancels the send"]
 pub struct Sending<H: Host> {
     pub(super) session: Arc<Session<H::Qp>>,
@@ -43,6 +48,8 @@ pub struct Sending<H: Host> {
     pub(super) link: u16,
     pub(super) deadline: Nanos,
     pub(super) policy: WaitPolicy,
+    /// The place in the queue for room, while a task must notify the peer of a new grant.
+    pub(super) ticket: Option<RoomTicket>,
 }
 
 impl<H: Host> Sending<H> {
@@ -61,7 +68,8 @@ impl<H: Host> Sending<H> {
                     return sent::<H>(end);
                 }
                 WaitOutcome::TimedOut if slice == left => return Err(TransferError::Deadline),
-                WaitOutcome::TimedOut => self.grant_again(call),
+                WaitOutcome::TimedOut if self.lacks_grant() => _ = self.grant_again(call),
+                WaitOutcome::TimedOut => {}
             }
         }
     }
@@ -72,9 +80,11 @@ impl<H: Host> Sending<H> {
         poll_once(&self.host, &self.session, call);
         if self.session.has_ended(call) {
             self.call = None;
-            return Some(sent::<H>(self.session.take(call)));
+            return Some(sent::<H>(self.session.take(call, &*self.host)));
         }
-        self.grant_again(call);
+        if self.lacks_grant() {
+            self.grant_again(call);
+        }
         None
     }
 
@@ -118,15 +128,16 @@ impl<H: Host> Sending<H> {
         Ok(RemoteRange::into(grant.remote))
     }
 
-    /// If the link has changed since the grant, grants the bytes on the current link and notifies the peer. If this fails for lack of room
-    /// or of a link, the next wait or poll tries again.
-    fn grant_again(&mut self, call: CallId) {
-        let link = self.session.link_generation();
-        if !self.by_reference || link == self.link || !self.session.is_up() {
-            return;
-        }
+    /// Returns whether the link has changed since the grant.
+    fn lacks_grant(&self) -> bool {
+        self.by_reference && self.session.link_generation() != self.link && self.session.is_up()
+    }
+
+    /// Grants the bytes on the current link and notifies the peer. Returns whether that succeeded. If it fails for lack of room or of a
+    /// link, the next wait or poll tries again.
+    fn grant_again(&mut self, call: CallId) -> bool {
         let before = self.link;
-        let told = self.grant_now().is_ok_and(|memory| {
+        let granted = self.grant_now().is_ok_and(|memory| {
             let CallId { slot, generation } = call;
             let mut bytes = [0; 40];
             let regrant = Regrant { slot, generation, memory };
@@ -137,9 +148,41 @@ impl<H: Host> Sending<H> {
                 self.session.notify_with_grant(&key, Class::Bulk, payload, self.link, &*self.host).is_ok()
             })
         });
-        if !told {
+        if !granted {
             self.take_grant_back();
             self.link = before;
+        }
+        granted
+    }
+
+    /// Grants the bytes on the current link as soon as there is room to notify the peer. Until then the task is in the queue.
+    fn await_grant(&mut self, call: CallId, waker: &Waker) {
+        if self.ticket.is_none() {
+            let (room, deadline) = (RoomFor::Notification(Class::Bulk), self.deadline);
+            let request = RoomRequest { room, deadline, when_down: WhenDown::Waits };
+            let mut sink = self.host.waiting_sink(&self.session);
+            self.ticket = Some(self.session.join_queue(request, &mut sink, &*self.host));
+        }
+        let mut refusals = 0;
+        while let Some(ticket) = &self.ticket {
+            if self.session.poll_queue(ticket, waker, &*self.host) != RoomState::Given {
+                // A ticket expires with the call, whose end wakes the task.
+                return;
+            }
+            if self.grant_again(call) {
+                return self.leave_queue();
+            }
+            if let Some(ticket) = &self.ticket {
+                let refused = SendError::NotConnected { peer: self.session.peer() };
+                self.session.rejoin_queue(ticket, &refused, refusals, &*self.host);
+            }
+            refusals += 1;
+        }
+    }
+
+    fn leave_queue(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.session.leave_queue(&ticket, &*self.host);
         }
     }
 }
@@ -154,8 +197,35 @@ impl<H: Host> Sending<H> {
     }
 }
 
+impl<H: Host> Future for Sending<H> {
+    type Output = Result<(), TransferError>;
+
+    /// Polls the send, without receiving messages itself. The node makes progress. The thread that ends the send wakes the waker.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(call) = this.call else { return Poll::Ready(Err(TransferError::Cancelled)) };
+        if !this.session.has_ended(call) {
+            this.session.register(call, context.waker());
+            this.session.listen(&mut this.host.waiting_sink(&this.session), &*this.host);
+            // A new link wakes the task as the end does, so both are looked for after the waker is registered.
+            if !this.session.has_ended(call) {
+                if this.lacks_grant() {
+                    this.await_grant(call, context.waker());
+                }
+                return Poll::Pending;
+            }
+        }
+        this.call = None;
+        this.leave_queue();
+        Poll::Ready(sent::<H>(this.session.take(call, &*this.host)))
+    }
+}
+
+impl<H: Host> Unpin for Sending<H> {}
+
 impl<H: Host> Drop for Sending<H> {
     fn drop(&mut self) {
+        self.leave_queue();
         if let Some(call) = self.call.take() {
             self.session.abandon(call, Class::Bulk, &*self.host);
         }

@@ -123,22 +123,29 @@ impl<Q: QueuePair> Session<Q> {
         Some(result)
     }
 
-    /// Does work that was submitted while the engine lock was being released, and yields if another thread wants the engine. Called after
-    /// each release.
+    /// Does work that was submitted while the engine lock was being released, gives room to tasks that wait for it, and yields if another
+    /// thread wants the engine. Called after each release.
     #[inline]
     pub(super) fn recheck(&self, executor: &impl Executor) {
+        // SYNC: also orders the room that the holder has freed before the flag of tasks that wait for it; pairs with the fence in
+        // `join_queue`.
         fence(Ordering::SeqCst);
-        if self.work_is_left() {
+        if self.submissions.pending() || self.wanted.anything_or_room() {
             self.serve_left(executor);
         }
     }
 
-    /// Does the pending work on this thread if the engine is free, and yields if a thread wants the engine.
+    /// Does the pending work on this thread if the engine is free, gives room to tasks that wait for it, and yields if a thread wants the
+    /// engine.
     pub(super) fn serve_left(&self, executor: &impl Executor) {
         let pending = || self.submissions.pending() || self.wanted.wants_credit();
         self.engine.serve(pending, |engine| engine.drain(Turn::new(self, executor)));
         if self.has_failed() {
             executor.engine_failed();
+        }
+        // After its release of the engine, `serve` has fenced.
+        if self.wanted.wants_room() {
+            self.admit(executor);
         }
         // If the engine is locked, the holder may be this thread, in an inline handler, and the lock is not released yet.
         if !self.engine.is_locked() && self.wanted.takes_engine() {

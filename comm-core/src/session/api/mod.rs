@@ -1,5 +1,6 @@
 //! The session and its methods: the shared half, and the engine behind its lock.
 
+mod admission;
 mod arming;
 mod deciding;
 mod detached;

@@ -22,11 +22,11 @@ impl<Q: QueuePair> Session<Q> {
         let link = self.credits[CLASS.index()].link();
         if self.calls.has_ended(completes) {
             // The session failed after the slot was claimed, and the link may be the next one.
-            self.calls.unclaim(completes);
+            self.unclaim(completes, executor);
             return Err(SendError::NotConnected { peer: self.peer });
         }
         let work = Submitted::OneSided(OneSided { access, link, completes });
-        self.submit(work, executor).map(|()| completes).inspect_err(|_| self.calls.unclaim(completes))
+        self.submit(work, executor).map(|()| completes).inspect_err(|_| self.unclaim(completes, executor))
     }
 
     /// Registers a region in advance for sends by reference and one-sided operations on the current link. If the transport pins

@@ -21,8 +21,8 @@ impl<Q: QueuePair> Session<Q> {
         self.recheck(executor);
     }
 
-    /// Processes deadlines, heartbeats and liveness. `slept` is the planned time since the caller's last tick. Returns `None`
-    /// without effect while another thread holds the engine; the caller should try again soon.
+    /// Processes deadlines, heartbeats and liveness. `slept` is the planned time since the caller's last tick. Returns `None`, with no
+    /// effect on anything but tasks that wait for room, while another thread holds the engine; the caller should try again soon.
     pub fn tick(
         &self,
         now: Nanos,
@@ -30,6 +30,7 @@ impl<Q: QueuePair> Session<Q> {
         sink: &mut impl Sink<Q::Lease>,
         executor: &impl Executor,
     ) -> Option<Ticked> {
+        self.tick_queue(now, executor);
         let mut engine = self.engine.try_lock()?;
         engine.tick(Turn::new(self, executor), now, slept, sink);
         let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };

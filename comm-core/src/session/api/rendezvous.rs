@@ -47,7 +47,7 @@ impl<Q: QueuePair> Session<Q> {
         };
         if let Some(refused) = refused {
             drop(table);
-            self.calls.unclaim(slot);
+            self.unclaim(slot, executor);
             return Err(refused);
         }
         table.posted.push_back(Posted { slot, tag, region: region.clone(), offset, len });
@@ -152,6 +152,7 @@ impl<Q: QueuePair> Session<Q> {
     /// connections.
     pub fn leave_send(&self, lent: Option<Lent>, executor: &impl Executor) {
         self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
+        self.admit_after_freeing(executor);
         let Some(lent) = lent else { return };
         let mut table = self.rendezvous.lock(&self.wanted, executor);
         table.lent.push(lent);

@@ -63,7 +63,8 @@ impl<Q: QueuePair> Session<Q> {
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
         let call = self.claim(executor)?;
-        let credit = self.credit_for(call, spec.class, executor).inspect_err(|_| self.calls.unclaim(call))?;
+        let credit =
+            self.credit_for(call, spec.class, executor).inspect_err(|_| self.unclaim(call, executor))?;
         let deadline_us = timeout_us(spec.timeout);
         let resent = granted_on.is_some_and(|link| link != credit.link);
         let kind = Kind::Request { call, type_id, service: spec.key.service, resent, deadline_us };
@@ -77,8 +78,8 @@ impl<Q: QueuePair> Session<Q> {
             timeout: spec.timeout,
         };
         self.send(outgoing, executor).inspect_err(|_| {
-            self.credits[spec.class.index()].put_back(credit);
-            self.calls.unclaim(call);
+            self.put_back(spec.class, credit, executor);
+            self.unclaim(call, executor);
         })?;
         Ok(call)
     }
@@ -146,7 +147,7 @@ impl<Q: QueuePair> Session<Q> {
         match self.notification(key, class, payload, (None, Some(slot)), executor) {
             Ok(()) => Ok(slot),
             Err(refused) => {
-                self.calls.unclaim(slot);
+                self.unclaim(slot, executor);
                 Err(refused)
             }
         }
@@ -169,14 +170,14 @@ impl<Q: QueuePair> Session<Q> {
             None => Carrier::AnyLink,
             Some(link) if link == credit.link => Carrier::SameLink,
             Some(_) => {
-                self.credits[class.index()].put_back(credit);
+                self.put_back(class, credit, executor);
                 return Err(SendError::NotConnected { peer: self.peer });
             }
         };
         let (link, timeout) = (credit.link, Nanos::NEVER);
         let kind = Kind::Notification { type_id, service: key.service };
         let outgoing = Outgoing { class, link, kind, payload, carrier, completes, timeout };
-        self.send(outgoing, executor).inspect_err(|_| self.credits[class.index()].put_back(credit))
+        self.send(outgoing, executor).inspect_err(|_| self.put_back(class, credit, executor))
     }
 
     /// Takes a credit for the message whose end this slot gets.
@@ -184,7 +185,7 @@ impl<Q: QueuePair> Session<Q> {
         let credit = self.credit(class, executor)?;
         if self.calls.has_ended(slot) {
             // The session failed after the slot was claimed, and the credit may belong to its next link.
-            self.credits[class.index()].put_back(credit);
+            self.put_back(class, credit, executor);
             return Err(SendError::NotConnected { peer: self.peer });
         }
         Ok(credit)
@@ -207,6 +208,14 @@ impl<Q: QueuePair> Session<Q> {
             // If there is no room for it, the next tick finds that the waiter has left.
             let _refused = self.send(outgoing, executor);
         }
+        // The call may have ended before, so that its slot is free now.
+        self.slot_was_freed(executor);
+    }
+
+    /// Stops waiting for a synchronous send. Its slot is freed after its completion.
+    pub fn abandon_send(&self, slot: CallId, executor: &impl Executor) {
+        self.calls.leave(slot);
+        self.slot_was_freed(executor);
     }
 
     /// Sends a request with an inline payload on the fast path. Returns `None` if the engine is busy or the request must take another path.

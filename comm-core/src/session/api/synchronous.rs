@@ -22,7 +22,7 @@ impl<Q: QueuePair> Session<Q> {
     ) -> WaitOutcome<Q::Lease> {
         self.ring_if_held(executor);
         if self.has_ended(slot) || self.reap_sends(slot, executor) {
-            return WaitOutcome::Ended(self.take(slot));
+            return WaitOutcome::Ended(self.take(slot, executor));
         }
         self.wait(slot, timeout, WaitRequest::unlike_others(policy), sink, executor)
     }

@@ -77,7 +77,7 @@ impl<Q: QueuePair> Session<Q> {
             // The response has already arrived, for example together with the response to an earlier call. As the thread does not wait,
             // held doorbells stay held.
             self.leave_transfers(executor);
-            return WaitOutcome::Ended(self.take(call));
+            return WaitOutcome::Ended(self.take(call, executor));
         }
         // The wait may take long, and messages that the response depends on may be held.
         self.ring_if_held(executor);
@@ -103,9 +103,10 @@ impl<Q: QueuePair> Session<Q> {
         match wait.caught {
             Some(end) => {
                 self.calls.settle_caught(call);
+                self.slot_was_freed(executor);
                 WaitOutcome::Ended(end)
             }
-            None if ended => WaitOutcome::Ended(self.take(call)),
+            None if ended => WaitOutcome::Ended(self.take(call, executor)),
             None => WaitOutcome::TimedOut,
         }
     }

@@ -302,6 +302,15 @@ impl<L: Payload> CallTable<L> {
         self.slots[usize::from(call.slot)].waker.register(waker);
     }
 
+    /// Engine only: wakes the tasks that await the end of a call, because the link has changed.
+    pub(in crate::session) fn wake_tasks(&self, executor: &impl Executor) {
+        for call in self.claimed() {
+            if let Some(waker) = self.slots[usize::from(call.slot)].waker.take() {
+                executor.foreign(|| waker.wake());
+            }
+        }
+    }
+
     fn recycle(&self, index: u16) {
         debug_assert!(
             self.slots[usize::from(index)].state.load(Ordering::Relaxed) & BOTH_DONE == BOTH_DONE,

@@ -23,7 +23,9 @@ impl<Q: QueuePair> Engine<Q> {
             shared.arming.set_listened(false);
         }
         let requested = shared.arming.takes_request();
-        let unattended = requested || unattended && shared.arming.has_listened();
+        // Tasks that wait for room do not poll either, and the response that frees it may be one for which no thread waits.
+        let unattended =
+            requested || unattended && shared.arming.has_listened() || shared.wanted.wants_room();
         self.arm(if unattended || !self.backlog.is_clear() { Armed::All } else { Armed::Solicited }, shared);
         true
     }

@@ -92,6 +92,7 @@ impl<Q: QueuePair> Engine<Q> {
         if let Some(LostLink { notifications: notifications_lost, .. }) = lost {
             turn.shared.stats.notifications_lost.add_alone(notifications_lost.into());
             turn.shared.stats.links_resumed.add_alone(1);
+            turn.shared.calls.wake_tasks(turn.executor);
             sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
         } else {
             sink.event(Event::PeerUp(info));

@@ -158,14 +158,14 @@ impl Side {
     /// Takes the ends of calls, and checks them.
     pub(super) fn take_ends(&mut self, peer: &Peer, now: Nanos) {
         let session = Rc::clone(&self.session);
-        let (downs, is_up) = (self.downs, self.is_up);
+        let (downs, is_up, executor) = (self.downs, self.is_up, &self.executor);
         let mut replies = 0;
         self.open.retain(|open| {
             if !session.has_ended(open.call) {
                 assert!(is_up && open.downs == downs, "{open:?} has outlived its session");
                 return true;
             }
-            match session.take(open.call) {
+            match session.take(open.call, executor) {
                 End::Reply(payload) => {
                     replies += 1;
                     check_response(peer, open.call, &payload);

@@ -39,7 +39,7 @@ use crate::status::admin::FIRST_VISITOR;
 use crate::threads::boost::Boosting;
 use crate::threads::sched_class;
 
-/// Interval between ticks while a call is open or a work request is outstanding.
+/// Interval between ticks while a call is open, a work request is outstanding, or a task waits for room.
 const BUSY_TICK: Nanos = SAFETY_NET;
 /// Longest interval between ticks.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
@@ -442,8 +442,11 @@ impl ServingDriver {
         self.hurried = true;
     }
 
+    /// Returns whether a call is open or a task waits for room, so that a deadline may pass soon.
     fn any_open(&self) -> bool {
-        self.served.iter().any(|served| served.session.open_calls() != 0)
+        self.served
+            .iter()
+            .any(|Served { session, .. }| session.open_calls() != 0 || session.is_room_awaited())
     }
 }
 
@@ -491,7 +494,7 @@ impl EngineDriver for ServingDriver {
         if self.tick_after > BUSY_TICK
             && !self.hurried
             && !self.host.serving.manager.is_drowsy()
-            && self.any_open()
+            && (self.any_open() || self.host.events.tasks.next_due() < self.next_tick())
         {
             self.hurry();
         }
@@ -524,6 +527,7 @@ impl EngineDriver for ServingDriver {
             match ticked {
                 Some(ticked) => {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
+                    busy |= session.is_room_awaited();
                     due = due.min(ticked.next_due);
                 }
                 // A caller holds the engine lock, so the tick is repeated soon.
@@ -533,6 +537,10 @@ impl EngineDriver for ServingDriver {
                 }
             }
         }
+        for waker in self.host.events.tasks.overdue(now) {
+            self.host.foreign(|| waker.wake());
+        }
+        due = due.min(self.host.events.tasks.next_due());
         // The next `refresh` removes the sources of forgotten peers.
         self.served.iter().for_each(|served| self.host.forget_if_gone(&served.session));
         self.last_tick = now;

@@ -4,6 +4,7 @@
 //! A subscriber that does not read therefore uses a bounded amount of memory and delays no thread. The loss is reported in its
 //! place, before the first event that is left.
 
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -11,6 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use pronto_core::session::Event;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
+
+use crate::serving::guard;
+use crate::status::awaiting::StateTasks;
 
 /// Maximum number of unread events of one subscriber: enough for 256 peers that each come up, lose a link, resume and go down
 /// between two reads. Chosen by us; no source.
@@ -46,6 +50,38 @@ impl Events {
         let (mut held, _) = waited.expect("no holder panics");
         held.take()
     }
+
+    /// Awaits the next event. Returns [`Missed`] if events were dropped before it, and `None` if the node has ended and all events were
+    /// read. Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<Result<Event, Missed>> {
+        core::future::poll_fn(|context| self.poll_next_event(context)).await
+    }
+
+    /// Polls for the next event, like [`Events::next`]. If there is none, the task that polled last is woken by the next event.
+    pub fn poll_next_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Event, Missed>>> {
+        let waker = context.waker().clone();
+        let mut held = self.queue.lock();
+        if !held.is_empty() || held.closed {
+            return Poll::Ready(held.take());
+        }
+        let old = held.waker.replace(waker);
+        drop(held);
+        // A waker is code of the program, which must not run under the lock.
+        drop(old);
+        Poll::Pending
+    }
+}
+
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Events {
+    type Item = Result<Event, Missed>;
+
+    fn poll_next(
+        mut self: core::pin::Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Event, Missed>>> {
+        self.poll_next_event(context)
+    }
 }
 
 /// One subscriber's events.
@@ -62,6 +98,8 @@ struct Held {
     missed: u64,
     /// The node has ended, so there are no further events.
     closed: bool,
+    /// The task that awaits the next event.
+    waker: Option<Waker>,
 }
 
 impl Queue {
@@ -94,13 +132,14 @@ impl Held {
     }
 }
 
-/// All subscribers, and a condition variable for threads that wait for a state.
+/// All subscribers, and the threads and tasks that wait for a state.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     subscribers: Mutex<Vec<Weak<Queue>>>,
     missed: AtomicU64,
     count: Mutex<u64>,
     changed: Condvar,
+    pub(crate) tasks: StateTasks,
 }
 
 impl EventLog {
@@ -118,18 +157,26 @@ impl EventLog {
         self.missed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn publish(&self, event: Event) {
+    /// Appends an event for all subscribers. Returns the wakers of the tasks that wait for it; the caller must call them.
+    #[must_use]
+    pub(crate) fn publish(&self, event: Event) -> Vec<Waker> {
+        let mut wakers = Vec::new();
         let publish_to = |subscriber: &Weak<Queue>| {
             let Some(queue) = subscriber.upgrade() else { return false };
-            if queue.lock().push(event) {
+            let mut held = queue.lock();
+            if held.push(event) {
                 self.missed.fetch_add(1, Ordering::Relaxed);
             }
+            wakers.extend(held.waker.take());
+            drop(held);
             queue.changed.notify_one();
             true
         };
         self.subscribers.lock().expect("no holder panics").retain(publish_to);
         *self.count.lock().expect("no holder panics") += 1;
         self.changed.notify_all();
+        wakers.extend(self.tasks.all());
+        wakers
     }
 
     /// Waits until `state` returns a value, for at most `limit`. Calls `state` again after every event.
@@ -149,8 +196,14 @@ impl Drop for EventLog {
     fn drop(&mut self) {
         let Ok(subscribers) = self.subscribers.get_mut() else { return };
         for queue in subscribers.iter().filter_map(Weak::upgrade) {
-            queue.lock().closed = true;
+            let mut held = queue.lock();
+            held.closed = true;
+            let waker = held.waker.take();
+            drop(held);
             queue.changed.notify_all();
+            if let Some(waker) = waker {
+                let _panicked = guard::caught(|| waker.wake());
+            }
         }
     }
 }
@@ -167,13 +220,17 @@ mod tests {
         Event::LinkResumed { peer: NodeId(number), notifications_lost: 0 }
     }
 
+    fn publish(log: &EventLog, number: u16) {
+        assert!(log.publish(event(number)).is_empty(), "no task waits");
+    }
+
     /// Shows: operations.json-node
     #[test]
     fn a_subscriber_that_never_reads_holds_a_bounded_number_of_events() {
         let log = EventLog::default();
         let [events, other] = [log.subscribe(), log.subscribe()];
         (0..u16::MAX).for_each(|number| {
-            log.publish(event(number));
+            publish(&log, number);
             assert_eq!(other.try_next(), Some(Ok(event(number))), "a subscriber that reads misses nothing");
         });
         let dropped = u64::from(u16::MAX) - HELD as u64;
@@ -189,11 +246,11 @@ mod tests {
     fn a_waiting_subscriber_gets_the_number_of_missed_events() {
         let log = EventLog::default();
         let events = log.subscribe();
-        (0..=1_024).for_each(|number| log.publish(event(number)));
+        (0..=1_024).for_each(|number| publish(&log, number));
         assert_eq!(events.next_within(SOON), Some(Err(Missed { events: 1 })));
         assert_eq!(events.next_within(SOON), Some(Ok(event(1))));
-        log.publish(event(0));
-        log.publish(event(0));
+        publish(&log, 0);
+        publish(&log, 0);
         assert_eq!(events.next_within(SOON), Some(Err(Missed { events: 1 })), "each loss is reported once");
         assert_eq!(events.next_within(SOON), Some(Ok(event(3))));
     }
@@ -205,7 +262,7 @@ mod tests {
         let reader = std::thread::spawn(move || {
             [events.next_within(Duration::MAX), events.next_within(Duration::MAX)]
         });
-        log.publish(event(5));
+        publish(&log, 5);
         drop(log);
         assert_eq!(reader.join().unwrap(), [Some(Ok(event(5))), None]);
     }
@@ -217,7 +274,31 @@ mod tests {
         let kept = log.subscribe();
         assert_eq!(log.subscribers.lock().unwrap().len(), 1);
         drop(kept);
-        log.publish(event(0));
+        publish(&log, 0);
         assert!(log.subscribers.lock().unwrap().is_empty());
+    }
+
+    /// Shows: calls.async-events
+    #[test]
+    fn a_task_is_woken_for_an_event_and_for_the_end() {
+        struct Count(AtomicU64);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (log, count) = (EventLog::default(), Arc::new(Count(AtomicU64::new(0))));
+        let waker = Waker::from(Arc::clone(&count));
+        let mut events = log.subscribe();
+        let mut poll = || events.poll_next_event(&mut Context::from_waker(&waker));
+        let wakes = || count.0.load(Ordering::Relaxed);
+        assert!(poll().is_pending());
+        log.publish(event(1)).into_iter().for_each(Waker::wake);
+        log.publish(event(2)).into_iter().for_each(Waker::wake);
+        assert_eq!(wakes(), 1, "the task was woken and has not come yet");
+        assert_eq!([poll(), poll()], [1, 2].map(|number| Poll::Ready(Some(Ok(event(number))))));
+        assert!(poll().is_pending());
+        drop(log);
+        assert_eq!((wakes(), poll()), (2, Poll::Ready(None)));
     }
 }

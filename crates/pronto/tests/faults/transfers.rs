@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use pronto::progress::Engine;
-use pronto::{Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
+use pronto::{Event, Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
 
-use crate::rig::{address, shared_run, until};
+use crate::proxy::Proxy;
+use crate::rig::{address, event, shared_run, until};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const TAG: u64 = 3;
@@ -161,4 +162,34 @@ fn a_deadline_during_a_transfer_ends_only_that_message() {
         held.poll_until_left_with(1);
         held.assert_next_message_arrives(receive);
     }
+}
+
+/// The grant ends with its link, and nobody polls: the next link wakes the task, which grants the bytes again.
+///
+/// Shows: calls.async-send-link
+#[test]
+fn a_send_that_a_task_awaits_continues_over_the_next_link() {
+    let _shared = shared_run();
+    let receiver = Node::builder(1).listen("tcp:127.0.0.1:0").start().expect("the node starts");
+    let wire = Proxy::to(&receiver.listening()[0].to_string());
+    let sender = Node::builder(2).peer(1, &wire.address()).start().expect("the node starts");
+    let (events, to_receiver) =
+        (sender.events(), sender.wait_for_peer(1, TIMEOUT).expect("the peer connects"));
+    let to_sender = receiver.wait_for_peer(2, TIMEOUT).expect("the peer connects");
+    let memory = |node: &Node| node.region(usize::try_from(LEN).expect("64 bits")).expect("memory");
+    let (from, to) = (memory(&sender), memory(&receiver));
+    from.write(0, b"grant").expect("the range is valid");
+    let task = smol::spawn({
+        let (peer, from) = (to_receiver.clone(), from.clone());
+        async move { peer.send_async(TAG, &from, 0..LEN, TIMEOUT).await }
+    });
+    until("the message is offered", || to_sender.transfers() == [1, 0, 0]);
+    wire.cut();
+    event(&events, TIMEOUT, |event| matches!(event, Event::LinkResumed { .. }));
+    let mut receive = to_sender.post(TAG, &to, 0..LEN).expect("posted");
+    assert_eq!(receive.wait(TIMEOUT), Ok(LEN));
+    smol::block_on(task).expect("received");
+    let mut begin = [0; 5];
+    to.read(0, &mut begin).expect("the range is valid");
+    assert_eq!(&begin, b"grant");
 }

@@ -254,13 +254,14 @@ impl ScenarioNode {
     /// Takes the ends of open calls and sends. Returns whether there were any.
     fn take_ends(&mut self) -> bool {
         let mut ends = Vec::new();
+        let executor = &self.executor;
         for (id, peer) in &mut self.peers {
             let session = &peer.session;
             let to = SimNode(usize::from(id.0) - 1);
             peer.open.retain(|open| {
                 let ended = session.has_ended(open.call);
                 if ended {
-                    let end = session.take(open.call);
+                    let end = session.take(open.call, executor);
                     if matches!(end, End::Reply(_) | End::Done(_)) {
                         use_again(open.lent.as_ref());
                     }

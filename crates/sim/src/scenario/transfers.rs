@@ -242,7 +242,7 @@ impl Transfers {
             if !session.has_ended(receive.slot) {
                 return true;
             }
-            match session.take(receive.slot) {
+            match session.take(receive.slot, executor) {
                 End::Done(len) => {
                     let len = usize::try_from(len).expect("some chunks");
                     let mut bytes = vec![0; len];
@@ -266,7 +266,7 @@ impl Transfers {
             if !session.has_ended(send.call) {
                 return true;
             }
-            match session.take(send.call) {
+            match session.take(send.call, executor) {
                 End::Reply(_) => tally.sent += 1,
                 End::Failure { code: FailureCode::HandlerError, .. } => tally.refused += 1,
                 End::Deadline { .. } => tally.deadlines += 1,

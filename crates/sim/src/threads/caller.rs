@@ -8,7 +8,9 @@ use pronto_core::executor::{Executor as _, WaitPolicy, WaitRequest, expecting};
 use pronto_core::fabric::{Arrived, Gather, InlineMessage};
 use pronto_core::session::{
     AfterRefusal, CallSpec, End, Executed, FastOutcome, OutgoingPayload, ReplySlots, SendError, WaitOutcome,
+    WhenDown,
 };
+use pronto_core::session::{RoomFor, RoomRequest, RoomState, RoomTicket};
 use pronto_core::{Clock as _, Nanos};
 use pronto_sync::WakeWord;
 use pronto_wire::{CallId, Class, INLINE_PAYLOAD, InlinePayload, NodeId};
@@ -37,6 +39,8 @@ pub(super) struct Caller {
     pub(super) numbers: u64,
     /// True while the thread has open calls, so that it must not wait for others without a limit.
     pub(super) holds_calls: bool,
+    /// True while the thread is a task, which waits for room in the queue.
+    pub(super) is_task: bool,
 }
 
 /// An open call or synchronous send.
@@ -47,6 +51,22 @@ struct Open {
     class: Class,
     answer_len: u32,
     deadline: Nanos,
+}
+
+/// The place of a task in the queue of those that wait for room.
+struct Place {
+    ticket: RoomTicket,
+    /// Number of refusals since the task last slept.
+    refusals: u32,
+    /// True if all of these end by a credit or a slot.
+    ends_by_counts: bool,
+}
+
+/// Number of refusals in spite of room, after which a task waits for a tick.
+const FEW: u32 = 4;
+
+fn is_counted(refused: &SendError) -> bool {
+    matches!(refused, SendError::NoCredit { .. } | SendError::NoCallSlot { .. })
 }
 
 /// The waker of a future: a word on which its thread sleeps.
@@ -86,7 +106,9 @@ impl Caller {
             super::mix::Step::Fast => self.call_fast(peer),
             super::mix::Step::Several => self.several(peer),
             super::mix::Step::Future => {
+                self.is_task = true;
                 let open = self.start(peer);
+                self.is_task = false;
                 open.into_iter().for_each(|open| self.await_end(open));
             }
             super::mix::Step::Notify => self.notify(peer),
@@ -175,13 +197,24 @@ impl Caller {
             if self.holds_calls || self.random.one_in(4) { Nanos::from_millis(3) } else { Nanos::NEVER };
         // Entered before another thread can receive it.
         node.ledger().posted(stamp.name, kind, awaited);
-        let mut room = None;
+        let (mut room, mut place) = (None, None);
+        if self.is_task && session.is_room_awaited() {
+            self.joins((peer, class), timeout, &mut place);
+        }
         loop {
+            if let Some(place) = &mut place
+                && !self.has_room((peer, class), place)
+            {
+                session.leave_queue(&place.ticket, executor);
+                node.ledger().withdrawn(stamp.name, false);
+                return None;
+            }
             let sent = self
                 .payload(peer, class, &stamp, len)
                 .and_then(|payload| attempt(&session, payload, executor));
             let refused = match sent {
                 Ok(sent) => {
+                    place.into_iter().for_each(|place| session.leave_queue(&place.ticket, executor));
                     room.into_iter().for_each(|room| session.room_came(room, executor));
                     return Some(sent);
                 }
@@ -193,7 +226,17 @@ impl Caller {
                 refused.is_retryable() || matches!(refused, SendError::Draining | SendError::NoRing),
                 "{refused}"
             );
-            let next = if waits {
+            let next = if waits && self.is_task {
+                match &mut place {
+                    Some(place) => {
+                        session.rejoin_queue(&place.ticket, &refused, place.refusals, executor);
+                        place.refusals += 1;
+                        place.ends_by_counts &= is_counted(&refused);
+                    }
+                    None => self.joins((peer, class), timeout, &mut place),
+                }
+                AfterRefusal::Retry
+            } else if waits {
                 let room = room.get_or_insert_with(|| session.begin_room_wait(request, timeout, executor));
                 let mut sink = node.sink(&session, Thread::Waiting);
                 let waits = self.waits(peer, Awaited::Room(class));
@@ -206,6 +249,7 @@ impl Caller {
                 AfterRefusal::Retry => {}
                 AfterRefusal::Pause => executor.pause(NO_ROOM),
                 AfterRefusal::GiveUp => {
+                    place.into_iter().for_each(|place| session.leave_queue(&place.ticket, executor));
                     node.ledger().withdrawn(stamp.name, matches!(refused, SendError::NoCredit { .. }));
                     if matches!(refused, SendError::NotConnected { .. }) {
                         executor.pause(NO_ROOM);
@@ -213,6 +257,43 @@ impl Caller {
                     return None;
                 }
             }
+        }
+    }
+
+    /// Joins the queue of tasks that wait for room.
+    fn joins(&self, (peer, class): (NodeId, Class), timeout: Nanos, place: &mut Option<Place>) {
+        let (executor, session) = (&self.node.executor, self.session(peer));
+        let deadline = executor.now() + timeout;
+        let request = RoomRequest { room: RoomFor::Call(class), deadline, when_down: WhenDown::Fails };
+        let mut sink = self.node.sink(&session, Thread::Waiting);
+        let ticket = self.survived(|| session.join_queue(request, &mut sink, executor));
+        // After a panic of the thread that joins, its ticket waits for nobody.
+        *place = ticket.map(|ticket| Place { ticket, refusals: 0, ends_by_counts: true });
+    }
+
+    /// Waits in the queue. Returns whether there is room; false if the deadline has passed.
+    fn has_room(&self, (peer, class): (NodeId, Class), place: &mut Place) -> bool {
+        let node = Arc::clone(&self.node);
+        let (executor, session) = (&node.executor, self.session(peer));
+        let word = Arc::new(Word { word: WakeWord::new(), executor: executor.clone() });
+        let waker = Waker::from(Arc::clone(&word));
+        loop {
+            word.word.arm();
+            match session.poll_queue(&place.ticket, &waker, executor) {
+                RoomState::Given => return true,
+                RoomState::Expired => return false,
+                RoomState::Waiting => {}
+            }
+            let until = executor.now() + FUTURE;
+            let what = if place.ends_by_counts && place.refusals < FEW {
+                Awaited::Queue(class)
+            } else {
+                Awaited::Tick
+            };
+            let waits = self.waits(peer, what);
+            scheduler::waiting(waits, || executor.sleep(word.word.by_ref().0, until));
+            word.word.disarm();
+            (place.refusals, place.ends_by_counts) = (0, true);
         }
     }
 
@@ -402,7 +483,7 @@ impl Caller {
             }
             word.word.disarm();
         }
-        self.end(&open, &session.take(open.call));
+        self.end(&open, &session.take(open.call, executor));
     }
 
     fn notify(&mut self, peer: NodeId) {

@@ -34,6 +34,10 @@ pub(super) enum Awaited {
     Wake(CallId),
     /// A credit.
     Room(Class),
+    /// Room for a call, by a task: the thread that frees it wakes the task.
+    Queue(Class),
+    /// The next tick, by a task that found no memory.
+    Tick,
 }
 
 /// Returns the first sign of a lost wake-up: all threads of a node sleep although one of them should have been woken.
@@ -41,7 +45,7 @@ pub(super) fn violation(threads: &[Thread], world: &SimWorld) -> Option<String> 
     let asleep = |thread: &&Thread| matches!(&thread.run, Run::Asleep(Asleep { on, .. }) if !matches!(on, SleepOn::BackOff));
     let sleepers = threads.iter().filter(asleep);
     sleepers.filter(|thread| is_idle(threads, thread.node, world)).find_map(|thread| {
-        let why = oversleeps(thread, world)?;
+        let why = oversleeps(thread, world).or_else(|| has_room(threads, thread))?;
         Some(format!(
             "lost wake-up: thread {:?} sleeps, as do all threads of its node, although {why}",
             thread.name
@@ -99,6 +103,19 @@ fn oversleeps(thread: &Thread, world: &SimWorld) -> Option<String> {
         {
             Some(format!("there is a credit of class {class:?}"))
         }
+        Awaited::Queue(_) if !session.is_up() => Some("the peer is down".into()),
         _ => None,
     }
+}
+
+/// Returns the reason why a task that waits in the queue should be awake. It may wait behind one that waits for the next tick.
+fn has_room(threads: &[Thread], thread: &Thread) -> Option<String> {
+    let Waits { session, what: Awaited::Queue(class), .. } = thread.waits.as_ref()? else { return None };
+    let waits_for_tick = |other: &Thread| {
+        let waits = other.waits.as_ref();
+        other.node == thread.node && waits.is_some_and(|waits| matches!(waits.what, Awaited::Tick))
+    };
+    let is_free = session.credits(*class) != 0 && session.open_calls() < session.limits().calls;
+    (is_free && !threads.iter().any(waits_for_tick))
+        .then(|| format!("there is room for a call of class {class:?}"))
 }

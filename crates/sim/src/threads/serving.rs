@@ -165,6 +165,7 @@ impl Serving {
             match survived(tick).flatten() {
                 Some(ticked) => {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
+                    busy |= session.is_room_awaited();
                     due = due.min(ticked.next_due);
                 }
                 None => busy = true,

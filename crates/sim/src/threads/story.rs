@@ -159,6 +159,7 @@ impl Story {
                     mix: self.mix,
                     numbers: 0,
                     holds_calls: false,
+                    is_task: false,
                 };
                 threads.spawn(Some(place), of(&format!("caller {number}")), move || {
                     caller.run(steps);
