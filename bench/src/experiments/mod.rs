@@ -26,6 +26,7 @@ mod sensitivity;
 mod sessions;
 mod soak;
 mod straggler;
+mod tasks;
 pub(crate) mod threshold;
 mod wait_sim;
 mod wakeup;
@@ -45,6 +46,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &comm_fig3::EXPERIMENT,
     &comm_fig4::EXPERIMENT,
     &completion::EXPERIMENT,
+    &tasks::EXPERIMENT,
     &load::EXPERIMENT,
     &threshold::EXPERIMENT,
     &adaptive::EXPERIMENT,

@@ -17,6 +17,12 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("O2", "TCP: load at the knee as a share of the closed-loop rate"),
     own("H1", "Shared memory: increase of the p99 next to 64 MiB messages, us"),
     own("H2", "TCP: increase of the p99 next to 64 MiB messages, us"),
+    own("Y1", "Polls per call of a task"),
+    own(
+        "Y2",
+        "Shared memory: rate of the calls of tasks as a multiple of one thread with as many open calls",
+    ),
+    own("Y3", "Longest time of a call of a task as a multiple of the median"),
     own("N1", "Resident memory of a node with 1,000 TCP sessions before traffic, MiB"),
     own("N2", "Least resident memory of that node within 10 s after 1 MiB each way per session, MiB"),
     own("F1", "Shared memory: growth of caller and server over a million calls, KiB"),
