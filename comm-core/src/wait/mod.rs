@@ -44,7 +44,7 @@ pub(crate) mod wanted;
 mod yield_timer;
 
 #[cfg(all(test, loom))]
-mod loom_tests;
+pub(crate) mod loom_tests;
 
 pub use attempt::{Next, PollWatch, Slept, Wait};
 pub use back_off::BackOff;

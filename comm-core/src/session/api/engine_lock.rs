@@ -20,8 +20,9 @@ use crate::time::Nanos;
 use crate::wait::YieldTimer;
 use crate::wait::back_off::{BackOff, YIELDS};
 
-/// Number of attempts to take the lock of an engine that another thread holds, before the waiting thread yields or sleeps.
-const SPINS_PER_YIELD: u32 = 64;
+/// Number of attempts to take the lock of an engine that another thread holds, before the waiting thread yields or sleeps. A model of loom
+/// has fewer steps.
+const SPINS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// The guard of a session's engine lock. `release` releases the lock; if a panic drops the guard, the lock is poisoned.
 pub(super) type EngineGuard<'a, Q> = TryLockGuard<'a, Engine<Q>, Poisons>;

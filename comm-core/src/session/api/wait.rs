@@ -19,8 +19,8 @@ use crate::time::Nanos;
 use crate::wait::{Next, Outcome, PollWatch, Slept, Wait, YieldTimer, arm_recheck_sleep};
 
 /// Number of polls in a poll batch. After each batch without a message a poller reads the clock, which takes as long as a few polls, and
-/// other threads can take the engine lock.
-pub(super) const POLL_BATCH: u32 = 64;
+/// other threads can take the engine lock. A model of loom has fewer steps.
+pub(super) const POLL_BATCH: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// The outcome of a wait.
 #[derive(Debug)]
@@ -411,3 +411,6 @@ enum Polls {
     /// The thread would sleep, and the serving thread spins.
     LeftToServingThread,
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

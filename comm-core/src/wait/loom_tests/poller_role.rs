@@ -12,6 +12,7 @@ use loom::thread::{self, Thread};
 use pronto_sync::WakeWord;
 use pronto_sync::atomic::{AtomicU32, Ordering};
 
+use super::preemptions;
 use crate::wait::poller_role::{FREE, PollerRole, ServingState};
 use crate::wait::{Recheck, Sleeper, Woken, arm_recheck_sleep};
 
@@ -139,16 +140,6 @@ impl Sleeper for Follower<'_> {
         self.word().disarm();
         self.world.wake((self.world.rules.withdraw)(&self.world.role, self.waiter));
     }
-}
-
-/// Maximum number of preemptions explored. It is enough to refute every mutant below. With three threads, each further preemption takes ten
-/// times as long. If `LOOM_MAX_PREEMPTIONS` is set, these models use one less. `cargo xtask soak` sets `PRONTO_SOAK`, and they use one more.
-const PREEMPTIONS: usize = 2;
-
-/// Returns the maximum number of preemptions explored, if loom was given the bound `asked`.
-fn preemptions(asked: Option<usize>) -> usize {
-    let usual = PREEMPTIONS + usize::from(std::env::var_os("PRONTO_SOAK").is_some());
-    asked.map_or(usual, |asked| asked.saturating_sub(1))
 }
 
 /// Explores `threads` with `waiters` waiters. `arrived` lists the waiters whose ends have arrived. The last one is polled first.
