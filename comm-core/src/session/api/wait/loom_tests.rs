@@ -41,7 +41,7 @@ enum Defect {
     NoEvent,
 }
 
-/// What has arrived for the caller's node.
+/// Messages that have arrived for the caller's node, and its arming.
 #[derive(Debug, Default)]
 struct Wire {
     inbox: VecDeque<InlineMessage>,
