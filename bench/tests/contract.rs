@@ -287,13 +287,14 @@ fn tested_elsewhere(name: &str) -> bool {
 }
 
 /// Few rows of each experiment that no other test runs.
-const FEW: [&[&str]; 7] = [
+const FEW: [&[&str]; 8] = [
     &["anatomy", "--provider", "shm", "--size", "32"],
     &["load", "--provider", "shm", "--scenario", "one"],
     &["threshold", "--provider", "shm", "--size", "41"],
     &["adaptive", "--wait", "spin", "--gap_us", "100", "--competing", "0"],
     &["pioman-table2", "--what", "load,poll"],
     &["straggler", "--policy", "ours"],
+    &["tasks", "--tasks", "64"],
     &["wakeup", "--receiver", "normal", "--sender", "idle", "--hog", "none"],
 ];
 

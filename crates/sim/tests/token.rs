@@ -155,7 +155,7 @@ fn each_token_sends_one_response_and_returns_one_credit() {
             turn(&far, none);
             turn(&near, none);
             assert!(near.session.has_ended(call), "round {round}, way {number}");
-            let got = match near.session.take(call) {
+            let got = match near.session.take(call, &near.executor) {
                 End::Reply(_) => None,
                 End::Failure { code, .. } => Some(code),
                 end => panic!("round {round}, way {number}: {end:?}"),

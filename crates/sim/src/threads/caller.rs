@@ -58,8 +58,8 @@ struct Place {
     ticket: RoomTicket,
     /// Number of refusals since the task last slept.
     refusals: u32,
-    /// True if all of these end by a credit or a slot.
-    ends_by_counts: bool,
+    /// True if the last refusal ends with a tick, and not by a credit or a slot.
+    until_tick: bool,
 }
 
 /// Number of refusals in spite of room, after which a task waits for a tick.
@@ -231,7 +231,7 @@ impl Caller {
                     Some(place) => {
                         session.rejoin_queue(&place.ticket, &refused, place.refusals, executor);
                         place.refusals += 1;
-                        place.ends_by_counts &= is_counted(&refused);
+                        place.until_tick = !is_counted(&refused) || place.refusals >= FEW;
                     }
                     None => self.joins((peer, class), timeout, &mut place),
                 }
@@ -268,7 +268,7 @@ impl Caller {
         let mut sink = self.node.sink(&session, Thread::Waiting);
         let ticket = self.survived(|| session.join_queue(request, &mut sink, executor));
         // After a panic of the thread that joins, its ticket waits for nobody.
-        *place = ticket.map(|ticket| Place { ticket, refusals: 0, ends_by_counts: true });
+        *place = ticket.map(|ticket| Place { ticket, refusals: 0, until_tick: false });
     }
 
     /// Waits in the queue. Returns whether there is room; false if the deadline has passed.
@@ -285,15 +285,12 @@ impl Caller {
                 RoomState::Waiting => {}
             }
             let until = executor.now() + FUTURE;
-            let what = if place.ends_by_counts && place.refusals < FEW {
-                Awaited::Queue(class)
-            } else {
-                Awaited::Tick
-            };
+            // A wake-up for room that the task has taken meanwhile may come late, so only the last refusal counts.
+            let what = if place.until_tick { Awaited::Tick } else { Awaited::Queue(class) };
             let waits = self.waits(peer, what);
             scheduler::waiting(waits, || executor.sleep(word.word.by_ref().0, until));
             word.word.disarm();
-            (place.refusals, place.ends_by_counts) = (0, true);
+            place.refusals = 0;
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::Wake;
 
 use pronto_core::Nanos;
 use pronto_core::session::Executed;
-use pronto_sim::SimOptions;
+use pronto_sim::{SimExecutor, SimOptions};
 use pronto_wire::{CallId, Class};
 
 use super::pair::{Nothing, Outcome, Pair, Room, SimSession, enough, few};
@@ -57,6 +57,7 @@ fn due_again(lacks: Lacks, timeout: Nanos) -> (Pair, [CallId; 2]) {
 struct TakesImmediately {
     session: Weak<SimSession>,
     call: CallId,
+    executor: SimExecutor,
     seen: Mutex<Vec<Outcome>>,
 }
 
@@ -64,7 +65,10 @@ impl Wake for TakesImmediately {
     fn wake(self: Arc<Self>) {
         let Some(session) = self.session.upgrade() else { return };
         if session.has_ended(self.call) {
-            self.seen.lock().expect("no holder panics").push(Outcome::of(&session.take(self.call)));
+            self.seen
+                .lock()
+                .expect("no holder panics")
+                .push(Outcome::of(&session.take(self.call, &self.executor)));
         }
     }
 }
@@ -72,8 +76,12 @@ impl Wake for TakesImmediately {
 /// Ends the session, which ends the call. Its waiter takes the end at the first moment.
 fn ends_as_maybe(lacks: Lacks) {
     let (pair, [_, call]) = due_again(lacks, Nanos::NEVER);
-    let waiter =
-        Arc::new(TakesImmediately { session: Arc::downgrade(&pair.near), call, seen: Mutex::default() });
+    let waiter = Arc::new(TakesImmediately {
+        session: Arc::downgrade(&pair.near),
+        call,
+        executor: pair.executor.clone(),
+        seen: Mutex::default(),
+    });
     pair.near.register(call, &Waker::from(Arc::clone(&waiter)));
     let ended = catch_unwind(AssertUnwindSafe(|| pair.take_down()));
     let seen = waiter.seen.lock().expect("no holder panics").clone();

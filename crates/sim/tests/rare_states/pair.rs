@@ -260,7 +260,7 @@ impl Pair {
     /// Returns the outcome of a call that has ended.
     pub(crate) fn outcome(&self, call: CallId) -> Outcome {
         assert!(self.near.has_ended(call), "call {call:?} is still open");
-        Outcome::of(&self.near.take(call))
+        Outcome::of(&self.near.take(call, &self.executor))
     }
 
     /// Returns the counts of requests sent and responses received on the current or last link, over both classes.

@@ -102,7 +102,7 @@ fn a_panic_in_a_callers_turn_ends_each_of_its_calls_once_and_closes_the_link() {
         assert_eq!(pair.outcome(call), Outcome::PeerDown(Executed::Maybe));
     }
     assert_eq!(pair.outcome(submitted), Outcome::PeerDown(Executed::No), "it never left");
-    assert!(near.has_ended(sent) && matches!(near.take(sent), End::Flushed));
+    assert!(near.has_ended(sent) && matches!(near.take(sent, &executor), End::Flushed));
     assert_eq!(near.open_calls(), 0, "every slot is free, including that of the abandoned call");
     let refused = near.call(&spec(Class::Control, Nanos::NEVER), OutgoingPayload::EMPTY, &pair.executor);
     assert!(matches!(refused, Err(SendError::NotConnected { .. })), "{refused:?}");

@@ -62,7 +62,16 @@ fn cargo_deny(folder: &Path) -> Result<Vec<String>> {
 /// Returns the packages of the dependency graph, on every platform and under every `cfg`.
 fn dependencies(metadata: &Value) -> Result<Vec<Dependency>> {
     let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata has no dependency graph")?;
-    let used: Vec<&Value> = nodes.iter().map(|node| &node["id"]).collect();
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
-    packages.iter().filter(|package| used.contains(&&package["id"])).map(Dependency::read).collect()
+    let used = packages.iter().filter(|package| nodes.iter().any(|node| node["id"] == package["id"]));
+    used.map(|package| {
+        let depends = |node: &&Value| {
+            let dependencies = node["dependencies"].as_array();
+            dependencies.is_some_and(|dependencies| dependencies.contains(&package["id"]))
+        };
+        let users: Vec<&Value> = nodes.iter().filter(depends).map(|node| &node["id"]).collect();
+        let users = packages.iter().filter(|user| users.contains(&&user["id"]));
+        Dependency::read(package, users.filter_map(|user| user["name"].as_str()))
+    })
+    .collect()
 }

@@ -15,7 +15,8 @@ pub(super) struct Policy {
     licences: Vec<String>,
     exceptions: Vec<(String, Vec<String>)>,
     clarified: Vec<Clarified>,
-    banned: Vec<String>,
+    /// Crates, each with the only packages that may use it directly.
+    banned: Vec<(String, Vec<String>)>,
     registries: Vec<String>,
 }
 
@@ -70,10 +71,12 @@ pub(super) struct Dependency {
     /// Whether the package belongs to this workspace.
     is_own: bool,
     folder: PathBuf,
+    /// Names of the packages that depend on it directly.
+    users: Vec<String>,
 }
 
 impl Dependency {
-    pub(super) fn read(package: &Value) -> Result<Self> {
+    pub(super) fn read<'a>(package: &Value, users: impl Iterator<Item = &'a str>) -> Result<Self> {
         let text = |key: &str| package[key].as_str().map(str::to_owned);
         Ok(Self {
             name: text("name").context("a package without a name")?,
@@ -85,6 +88,7 @@ impl Dependency {
                 .map(PathBuf::from)
                 .and_then(|at| Some(at.parent()?.into()))
                 .unwrap_or_default(),
+            users: users.map(str::to_owned).collect(),
         })
     }
 }
@@ -108,7 +112,7 @@ impl Policy {
                         let read = |entry| Clarified::read(&at, entry);
                         policy.clarified = entries.iter().map(read).collect::<Result<_>>()?;
                     }
-                    "bans.deny" => policy.banned = crates(&at, value)?,
+                    "bans.deny" => policy.banned = bans(&at, value)?,
                     "sources.allow-registry" => policy.registries = strings(&at, value)?,
                     // These keys set the severity of cargo-deny. Here, everything unknown is an objection.
                     "sources.unknown-registry" | "sources.unknown-git" if value.as_str() == Some("deny") => {}
@@ -136,8 +140,11 @@ impl Policy {
                 Err(error) => object(format!("its licence, {licence}, is unreadable: {error}")),
             },
         }
-        if self.banned.contains(name) {
-            object("is banned".into());
+        if let Some((_, wrappers)) = self.banned.iter().find(|(banned, _)| banned == name) {
+            let others: Vec<_> = dependency.users.iter().filter(|user| !wrappers.contains(user)).collect();
+            if wrappers.is_empty() || !others.is_empty() {
+                object(format!("is banned, and used by {others:?}"));
+            }
         }
         let source = dependency.source.as_deref();
         let known = |source: &str| {
@@ -161,10 +168,15 @@ fn strings(at: &str, value: &toml::Value) -> Result<Vec<String>> {
         .collect()
 }
 
-/// Reads the names of crates, each a text or a table with the key `crate`.
-fn crates(at: &str, value: &toml::Value) -> Result<Vec<String>> {
+/// Reads banned crates: each a text, or a table with the key `crate`, and with `wrappers` if some packages may use it.
+fn bans(at: &str, value: &toml::Value) -> Result<Vec<(String, Vec<String>)>> {
     let list = value.as_array().with_context(|| format!("`{at}` is not a list"))?;
-    list.iter().map(|entry| crate_name(at, entry)).collect()
+    list.iter()
+        .map(|entry| {
+            let wrappers = entry.get("wrappers").map(|wrappers| strings(at, wrappers)).transpose()?;
+            Ok((crate_name(at, entry)?, wrappers.unwrap_or_default()))
+        })
+        .collect()
 }
 
 fn crate_name(at: &str, entry: &toml::Value) -> Result<String> {
@@ -192,7 +204,7 @@ mod tests {
         allow = ["MIT", "Apache-2.0"]
         exceptions = [{ crate = "odd", allow = ["Zlib"] }]
         [bans]
-        deny = [{ crate = "openssl", reason = "x" }, "time"]
+        deny = [{ crate = "openssl", reason = "x" }, "time", { crate = "tokio", wrappers = ["ours"] }]
         [sources]
         unknown-registry = "deny"
         allow-registry = ["https://good"]
@@ -200,7 +212,20 @@ mod tests {
 
     fn objections(name: &str, licence: Option<&str>, source: Option<&str>) -> usize {
         let package = json!({ "name": name, "version": "1.0.0", "license": licence, "source": source });
-        Policy::read(TEXT).unwrap().objections(&Dependency::read(&package).unwrap()).len()
+        of(&package, &[])
+    }
+
+    fn of(package: &Value, users: &[&str]) -> usize {
+        let dependency = Dependency::read(package, users.iter().copied()).unwrap();
+        Policy::read(TEXT).unwrap().objections(&dependency).len()
+    }
+
+    #[test]
+    fn a_banned_crate_may_be_used_by_its_wrappers_only() {
+        let package = |name| json!({ "name": name, "version": "1.0.0", "license": "MIT", "source": "registry+https://good" });
+        assert_eq!(of(&package("tokio"), &["ours"]), 0);
+        assert_eq!(of(&package("tokio"), &["ours", "another"]), 1);
+        assert_eq!(of(&package("time"), &["ours"]), 1);
     }
 
     #[test]
@@ -230,7 +255,7 @@ mod tests {
                 Policy::read(&format!("[licenses]\nallow = [\"MIT\"]\nclarify = [{entry}]")).unwrap();
             let package =
                 json!({ "name": "silent", "version": "1.0.0", "manifest_path": folder.join("Cargo.toml") });
-            policy.objections(&Dependency::read(&package).unwrap()).len()
+            policy.objections(&Dependency::read(&package, [].into_iter()).unwrap()).len()
         };
         // The check value of CRC-32.
         assert_eq!(objections(0xcbf4_3926), 0);

@@ -1,7 +1,7 @@
 //! Requests that wait for room on a resumed link may have been executed on the earlier link.
 
 use core::pin::Pin;
-use core::task::{Context, Waker};
+use core::task::{Context, Poll, Waker};
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
@@ -42,9 +42,14 @@ impl Open {
 
 impl Wake for Open {
     fn wake(self: Arc<Self>) {
-        let mut pending = self.pending.lock().unwrap().take().expect("woken after it was polled");
-        let end = pending.poll().expect("woken when it has ended");
-        assert!(self.end.lock().unwrap().replace(end).is_none(), "a call must end once");
+        let mut pending = self.pending.lock().unwrap();
+        let open = pending.as_mut().expect("woken after it was polled");
+        let waker = Waker::from(Arc::clone(&self));
+        // A new link wakes all tasks, too.
+        if let Poll::Ready(end) = Future::poll(Pin::new(open), &mut Context::from_waker(&waker)) {
+            *pending = None;
+            assert!(self.end.lock().unwrap().replace(end).is_none(), "a call must end once");
+        }
     }
 }
 
