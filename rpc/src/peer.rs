@@ -16,6 +16,7 @@ use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, NodeId, ServiceId};
 
 use crate::arrived::{Existing, Fresh};
+use crate::awaiting::Refusal;
 use crate::codec::encode_message;
 use crate::encode::{NotEncoded, encode, encode_small, is_small};
 use crate::error::{CallError, CallRejection, refused};
@@ -303,34 +304,32 @@ impl<H: Host> Peer<H> {
     }
 
     /// Repeats `attempt` while it fails for lack of room, for at most `timeout`, and makes progress in between.
-    pub(crate) fn when_there_is_room<R>(
+    pub(crate) fn when_there_is_room<R, E: Refusal>(
         &self,
         timeout: Nanos,
-        mut attempt: impl FnMut() -> Result<R, CallError>,
-    ) -> Result<R, CallError> {
+        mut attempt: impl FnMut() -> Result<R, E>,
+    ) -> Result<R, E> {
         let (host, session) = (&*self.ends.host, &*self.ends.session);
         let mut wait = None;
         loop {
-            match attempt() {
-                Err(CallError::Rejected(CallRejection::Here(refused))) if self.waits_for_room(&refused) => {
-                    if host.may_wait() == MayWait::Never {
-                        return Err(refused.into());
-                    }
-                    let begin = || session.begin_room_wait(self.requested_here(), timeout, host);
-                    let wait = wait.get_or_insert_with(begin);
-                    let mut sink = self.ends.host.waiting_sink(&self.ends.session);
-                    match session.wait_for_room(wait, &refused, host.now(), &mut sink, host) {
-                        AfterRefusal::Retry => {}
-                        AfterRefusal::Pause => host.pause(),
-                        AfterRefusal::GiveUp => return Err(refused.into()),
-                    }
+            let outcome = attempt();
+            let refusal = outcome.as_ref().err().and_then(E::refusal);
+            let Some(refused) = refusal.filter(|refused| self.waits_for_room(refused)) else {
+                if let Some(wait) = wait.filter(|_| outcome.is_ok()) {
+                    session.room_came(wait, host);
                 }
-                outcome => {
-                    if let Some(wait) = wait.filter(|_| outcome.is_ok()) {
-                        session.room_came(wait, host);
-                    }
-                    return outcome;
-                }
+                return outcome;
+            };
+            if host.may_wait() == MayWait::Never {
+                return outcome;
+            }
+            let begin = || session.begin_room_wait(self.requested_here(), timeout, host);
+            let wait = wait.get_or_insert_with(begin);
+            let mut sink = self.ends.host.waiting_sink(&self.ends.session);
+            match session.wait_for_room(wait, &refused, host.now(), &mut sink, host) {
+                AfterRefusal::Retry => {}
+                AfterRefusal::Pause => host.pause(),
+                AfterRefusal::GiveUp => return outcome,
             }
         }
     }

@@ -48,8 +48,8 @@ impl<H: Host> Peer<H> {
         Ok(Receive { session, host, slot: Some(slot), policy: self.policy() })
     }
 
-    /// Sends `range` of a region into the buffer of a receive with this tag. Waits, at most `timeout`, until the bytes are in that
-    /// buffer, or until the peer has stored an eager message for a later receive.
+    /// Sends `range` of a region into the buffer of a receive with this tag. Waits for room to send, and until the bytes are in that buffer
+    /// or the peer has stored an eager message for a later receive, together at most `timeout`.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -60,7 +60,9 @@ impl<H: Host> Peer<H> {
         range: Range<u64>,
         timeout: Duration,
     ) -> Result<(), TransferError> {
-        self.start_send(tag, region, range, timeout)?.wait()
+        let (timeout, begun) = (nanos(timeout), self.host().now());
+        let left = || Duration::from_nanos((begun + timeout).since(self.host().now()).0);
+        self.when_there_is_room(timeout, || self.start_send(tag, region, range.clone(), left()))?.wait()
     }
 
     /// Sends like [`Peer::send`]. Awaits room and the end of the transfer, together at most `timeout`. Dropping the future cancels the send.
@@ -81,8 +83,8 @@ impl<H: Host> Peer<H> {
     /// Starts to send `range` of a region. Until the send has ended, it holds the region, whose bytes must not change.
     ///
     /// # Errors
-    /// [`SendError::TooManyTransfers`] if the maximum number of sends is in progress, [`TransferError::NotGranted`] if the transport cannot
-    /// grant the memory, and the errors of sending a call.
+    /// [`SendError::TooManyTransfers`] if the maximum number of sends is in progress, [`SendError::NotConnected`] also between two links of
+    /// a session, [`TransferError::NotGranted`] if the transport cannot grant the memory, and the errors of sending a call.
     pub fn start_send(
         &self,
         tag: u64,

@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use pronto_core::fabric::{Grant, GrantError, Region, RemoteRange, Rights};
+use pronto_core::fabric::{FabricError, Grant, GrantError, Region, RemoteRange, Rights};
 use pronto_core::session::{
     CallSpec, Lent, OutgoingPayload, RoomFor, RoomRequest, RoomState, RoomTicket, SendError, Session,
     WaitOutcome, WhenDown,
@@ -93,8 +93,16 @@ impl<H: Host> Sending<H> {
         TransferError::Cancelled
     }
 
+    /// Returns the error of a send while there is no link. It ends when another link resumes the session.
+    fn not_connected(&self) -> SendError {
+        SendError::NotConnected { peer: self.session.peer() }
+    }
+
     pub(super) fn carry(&self, tag: u64, timeout: Nanos) -> Result<CallId, TransferError> {
-        let here = |refused| CallRejection::Here(refused);
+        let here = |refused| match refused {
+            SendError::NoRing => CallRejection::Here(self.not_connected()),
+            refused => CallRejection::Here(refused),
+        };
         let len = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
         let loan = self.session.loan_after_reaping(Class::Bulk, EAGER_HEADER + len, OWNER, &*self.host);
         let mut loan = loan.map_err(here)?;
@@ -109,7 +117,10 @@ impl<H: Host> Sending<H> {
 
     pub(super) fn offer(&mut self, tag: u64, timeout: Nanos) -> Result<CallId, TransferError> {
         self.by_reference = true;
-        let memory = self.grant_now()?;
+        let memory = self.grant_now().map_err(|error| match error {
+            GrantError::Failed(FabricError::Lost) => CallRejection::Here(self.not_connected()).into(),
+            error => TransferError::from(error),
+        })?;
         let mut bytes = [0; 40];
         let len =
             encode_message(&ByReference { tag, memory }, &mut bytes).map_err(CallRejection::Encoding)?;
@@ -173,7 +184,7 @@ impl<H: Host> Sending<H> {
                 return self.leave_queue();
             }
             if let Some(ticket) = &self.ticket {
-                let refused = SendError::NotConnected { peer: self.session.peer() };
+                let refused = self.not_connected();
                 self.session.rejoin_queue(ticket, &refused, refusals, &*self.host);
             }
             refusals += 1;

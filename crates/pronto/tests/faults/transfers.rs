@@ -3,7 +3,10 @@
 use core::time::Duration;
 
 use pronto::progress::Engine;
-use pronto::{Event, Node, Peer, Receive, ReceiveError, Region, Sending, TransferError};
+use pronto::{
+    CallRejection, Event, Node, NodeId, Peer, Receive, ReceiveError, Region, SendError, Sending,
+    TransferError,
+};
 
 use crate::proxy::Proxy;
 use crate::rig::{address, event, shared_run, until};
@@ -192,4 +195,53 @@ fn a_send_that_a_task_awaits_continues_over_the_next_link() {
     let mut begin = [0; 5];
     to.read(0, &mut begin).expect("the range is valid");
     assert_eq!(&begin, b"grant");
+}
+
+/// Breaks the link of a sender, and begins to send before the session has another link.
+fn send_between_links(name: &str, send: impl FnOnce(&Peer, &Region) -> Result<(), TransferError> + Send) {
+    let _shared = shared_run();
+    let receiver = Node::builder(1).listen("tcp:127.0.0.1:0").start().expect("the node starts");
+    let wire = Proxy::to(&receiver.listening()[0].to_string());
+    let sender = Node::builder(2).peer(1, &wire.address()).start().expect("the node starts");
+    let (events, to_receiver) =
+        (sender.events(), sender.wait_for_peer(1, TIMEOUT).expect("the peer connects"));
+    let to_sender = receiver.wait_for_peer(2, TIMEOUT).expect("the peer connects");
+    let memory = |node: &Node| node.region(usize::try_from(LEN).expect("64 bits")).expect("memory");
+    let (from, to) = (memory(&sender), memory(&receiver));
+    from.write(0, name.as_bytes()).expect("the range is valid");
+    let mut receive = to_sender.post(TAG, &to, 0..LEN).expect("posted");
+    wire.close();
+    event(&events, TIMEOUT, |event| matches!(event, Event::LinkLost { .. }));
+    let started = to_receiver.start_send(TAG, &from, 0..LEN, TIMEOUT);
+    assert!(
+        matches!(
+            started,
+            Err(TransferError::Rejected(CallRejection::Here(SendError::NotConnected { peer: NodeId(1) })))
+        ),
+        "nothing can be granted between two links"
+    );
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&to_receiver, &from));
+        // Usually long enough for a first attempt.
+        std::thread::park_timeout(Duration::from_millis(50));
+        assert!(!sending.is_finished(), "it waits for a link");
+        wire.recover();
+        assert_eq!(receive.wait(TIMEOUT), Ok(LEN));
+        sending.join().expect("no panic").expect("received");
+    });
+    let mut begin = vec![0; name.len()];
+    to.read(0, &mut begin).expect("the range is valid");
+    assert_eq!(begin, name.as_bytes());
+}
+
+/// Shows: calls.send-waits
+#[test]
+fn a_send_between_two_links_waits_for_the_next_one() {
+    send_between_links("blocking", |peer, from| peer.send(TAG, from, 0..LEN, TIMEOUT));
+}
+
+/// Shows: calls.async-send-link
+#[test]
+fn a_task_that_sends_between_two_links_waits_for_the_next_one() {
+    send_between_links("task", |peer, from| smol::block_on(peer.send_async(TAG, from, 0..LEN, TIMEOUT)));
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use pronto::{Node, Peer, Region, TransferError};
+use pronto::{Node, Peer, Region};
 use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::ledger::{AFTER_REFUSAL, fill};
@@ -23,19 +23,6 @@ fn pattern() -> Vec<u8> {
     once.repeat(2 + LENGTHS[0] / once.len())
 }
 
-/// Sends a message, again if it was refused: between two links of a session, nothing is granted.
-fn send(peer: &Peer, tag: u64, region: &Region, len: u64) -> Result<(), TransferError> {
-    loop {
-        match peer.start_send(tag, region, 0..len, FAR) {
-            Ok(sending) => return sending.wait(),
-            Err(TransferError::NotGranted(_) | TransferError::Rejected(_)) if peer.is_up() => {
-                pause(AFTER_REFUSAL);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 /// Sends each message of a peer back, until the process ends.
 pub(crate) fn echo(node: &Node, peer: u16) {
     let region = node.region(LENGTHS[0]).unwrap();
@@ -47,7 +34,7 @@ pub(crate) fn echo(node: &Node, peer: u16) {
         };
         if let Ok(len) = receive.wait(10 * TIMEOUT) {
             // The client notices if this does not arrive.
-            let _sent = send(&peer, BACK, &region, len);
+            let _sent = peer.send(BACK, &region, 0..len, FAR);
         }
     }
 }
@@ -116,7 +103,7 @@ impl Buffers {
         self.from.write(0, sent).unwrap();
         let mut receive = peer.post(BACK, &self.to, 0..LENGTHS[0] as u64).unwrap();
         assert_eq!(
-            send(peer, FORTH, &self.from, len as u64),
+            peer.send(FORTH, &self.from, 0..len as u64, FAR),
             Ok(()),
             "message {number} is lost on the way there"
         );
