@@ -26,9 +26,13 @@ use crate::traffic::speed::Speed;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "tasks",
     question: "How fast are the calls of many tasks that share a connection, and do all tasks have their turn?",
-    takes: [70, 10],
+    takes: [110, 18],
     about: "calls of up to 10,000 tasks over one connection, next to one thread with as many open calls",
-    axes: &[Axis::PROVIDER, Axis::new("tasks", "Only these numbers of tasks", &["64", "1000", "10000"])],
+    axes: &[
+        Axis::PROVIDER,
+        Axis::new("wait", "Only these waiting policies of the node of the tasks", &["block", "adaptive"]),
+        Axis::new("tasks", "Only these numbers of tasks", &["64", "1000", "10000"]),
+    ],
     cpus: Cpus::Two,
     rounds: [Rounds::new(10, 400), Rounds::new(4, 150)],
     claims: &["Y1", "Y2", "Y3"],
@@ -42,25 +46,33 @@ const WINDOW: u16 = 48;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The number of tasks that the claims are about.
 const MOST: usize = 10_000;
+/// The policy of the thread, whose calls are compared with those of the tasks, and of the receiver.
 const WAIT: Wait = Wait(WaitPolicy::Block);
+/// The policies of the node whose serving thread receives for the tasks. The last one is the default of nodes.
+const SERVED: [Wait; 2] = [Wait(WaitPolicy::Block), Wait(WaitPolicy::Adaptive)];
 
 fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let providers = Provider::kept(run.params);
-    let numbers = numbers(run.params);
-    run.begin(providers.len() * numbers.len());
+    let (numbers, served) = (numbers(run.params), run.params.kept("wait", SERVED, |wait| wait.name()));
+    run.begin(providers.len() * served.len() * numbers.len());
     let mut rows = Vec::new();
     for provider in providers {
         rows.extend(apart(run.cpus.server, |_| {
             let receiver = Receiver::spawn(provider, WAIT, run.cpus.server)?;
             let limits = Limits { calls: WINDOW, ..Limits::default() };
-            let (_node, peer) = receiver.meet_with(0, WAIT, limits)?;
-            let mut rows: Vec<Row> = numbers.iter().map(|tasks| Row::new(provider, *tasks)).collect();
+            let (_node, of_thread) = receiver.meet_with(0, WAIT, limits)?;
+            let (mut rows, mut nodes) = (Vec::new(), Vec::new());
+            for (wait, sender) in served.iter().zip(1..) {
+                let (node, peer) = receiver.meet_served(sender, *wait, limits)?;
+                nodes.push(node);
+                rows.extend(numbers.iter().map(|tasks| (Row::new(provider, *wait, *tasks), peer.clone())));
+            }
             run.in_turns(
                 &mut rows,
-                |row| format!("{}, {} tasks", provider.name(), row.tasks),
-                |row, budget| row.round(&peer, budget),
+                |(row, _)| format!("{} {}, {} tasks", provider.name(), row.wait.name(), row.tasks),
+                |(row, peer), budget| row.round(&of_thread, peer, budget),
             )?;
-            Ok(rows)
+            Ok(rows.into_iter().map(|(row, _)| row).collect::<Vec<_>>())
         })?);
     }
     Ok(Report {
@@ -68,7 +80,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             .fields()
             .with("callee", "separate process, pinned; handlers run inline")
             .with("runtime", "tokio, current_thread")
-            .with("wait", WAIT.name())
+            .with("thread_wait", WAIT.name())
             .with("window", WINDOW)
             .with("size", 32),
         claims: rows.iter().filter(|row| row.is_judged()).flat_map(Row::claims).collect(),
@@ -85,6 +97,7 @@ fn numbers(params: &Params) -> Vec<usize> {
 /// A number of tasks over one transport.
 struct Row {
     provider: Provider,
+    wait: Wait,
     tasks: usize,
     speed: Speed,
     /// The thread, in the same minutes.
@@ -97,10 +110,11 @@ struct Row {
 }
 
 impl Row {
-    fn new(provider: Provider, tasks: usize) -> Self {
+    fn new(provider: Provider, wait: Wait, tasks: usize) -> Self {
         let (speed, thread) = (Speed::default(), Speed::default());
         Self {
             provider,
+            wait,
             tasks,
             speed,
             thread,
@@ -111,9 +125,9 @@ impl Row {
         }
     }
 
-    fn round(&mut self, peer: &Peer, budget: Duration) -> anyhow::Result<()> {
+    fn round(&mut self, of_thread: &Peer, peer: &Peer, budget: Duration) -> anyhow::Result<()> {
         let started = clock::now();
-        let replies = calls(peer, &Call32 { bytes: [7; 32] }, Open(WINDOW.into()), budget)?;
+        let replies = calls(of_thread, &Call32 { bytes: [7; 32] }, Open(WINDOW.into()), budget)?;
         self.thread.round(replies, started.elapsed());
         let round = tasks(peer, self.tasks, budget)?;
         self.speed.round(round.times.len(), round.time);
@@ -143,7 +157,9 @@ impl Row {
     }
 
     const fn is_judged(&self) -> bool {
-        self.tasks == MOST && matches!(self.provider, Provider::Shm)
+        self.tasks == MOST
+            && matches!(self.provider, Provider::Shm)
+            && matches!(self.wait.0, WaitPolicy::Adaptive)
     }
 
     fn claims(&self) -> [Claim; 3] {
@@ -159,6 +175,7 @@ impl Row {
         let waits = self.waits.sample();
         Fields::default()
             .with("provider", self.provider.name())
+            .with("wait", self.wait.name())
             .with("tasks", self.tasks)
             .with("calls", self.calls)
             .with("rpc_per_s", decimals(self.speed.per_second(), 0))
@@ -241,7 +258,7 @@ mod tests {
     #[test]
     fn each_bar_can_be_missed() {
         let row = |calls, thread, polls, longest| {
-            let mut row = Row::new(Provider::Shm, MOST);
+            let mut row = Row::new(Provider::Shm, SERVED[1], MOST);
             (row.calls, row.polls, row.longest) = (calls, polls, vec![longest]);
             row.speed.round(calls, Duration::from_secs(1));
             row.thread.round(thread, Duration::from_secs(1));

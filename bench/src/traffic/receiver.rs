@@ -190,11 +190,22 @@ impl Receiver {
 
     /// Starts the sending node of one of several senders, with these limits but the receiver's doorbells.
     pub(crate) fn meet_with(&self, sender: u16, wait: Wait, limits: Limits) -> anyhow::Result<(Node, Peer)> {
+        let (node, peer) = self.meet_served(sender, Wait(WaitPolicy::Block), limits)?;
+        Ok((node, peer.waiting(wait.0)))
+    }
+
+    /// Starts the sending node of one of several senders, whose own threads wait by this policy.
+    pub(crate) fn meet_served(
+        &self,
+        sender: u16,
+        wait: Wait,
+        limits: Limits,
+    ) -> anyhow::Result<(Node, Peer)> {
         let limits = Limits { doorbells: self.doorbells, ..limits };
-        let node = Node::builder(SENDER + sender).limits(limits).liveness(LIVENESS).wait(WaitPolicy::Block);
+        let node = Node::builder(SENDER + sender).limits(limits).liveness(LIVENESS).wait(wait.0);
         let node = node.plaintext_i_understand().rdma(self.rdma).peer(RECEIVER, &self.address);
         let node = node.start().context("starting the sending node")?;
-        let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?.waiting(wait.0);
+        let peer = node.wait_for_peer(RECEIVER, START).context("meeting the receiver")?;
         Ok((node, peer))
     }
 }
