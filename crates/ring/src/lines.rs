@@ -225,7 +225,10 @@ impl<S: LineStorage> LineReader<S> {
 /// Prefetches a line that is read next. Under load it is already written, and arrives in the cache while the current message is
 /// handled.
 #[inline(always)]
-#[expect(unsafe_code, reason = "a hint to the CPU about readable memory")]
+#[cfg_attr(
+    all(target_arch = "x86_64", not(loom)),
+    expect(unsafe_code, reason = "a hint to the CPU about readable memory")
+)]
 fn fetch_early(line: &Line) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: a prefetch hint has no architectural effect and never faults.
