@@ -41,6 +41,18 @@ pub fn for_want_of_two_cpus() -> bool {
     has_one
 }
 
+/// Marks the calling test as skipped if this process runs under ThreadSanitizer, as in `cargo xtask test --only tsan`, whose runtime library
+/// makes system calls at any time. Returns whether it did.
+#[track_caller]
+#[must_use = "a skipped test must return"]
+pub fn for_system_calls_of_a_sanitizer() -> bool {
+    let is_under_one = std::env::var_os("TSAN_OPTIONS").is_some();
+    if is_under_one {
+        because("ThreadSanitizer makes system calls of its own");
+    }
+    is_under_one
+}
+
 /// Returns the lines to write. The harness may have begun a line with the name of the test, so an empty line comes first.
 fn line(place: &Location<'_>, reason: &str) -> String {
     format!("\n{MARK}{}:{}: {reason}\n", place.file(), place.line())

@@ -20,10 +20,10 @@ pub(crate) struct Options {
     /// Skip the slow stages: release builds, simulation, fuzzing, faults, sanitizers, the lab, the package.
     #[arg(long)]
     quick: bool,
-    /// Run only these stages (repeatable).
+    /// Run only these stages (repeatable); tsan runs only if it is named here, and in `cargo xtask soak`.
     #[arg(long, value_name = "STAGE", value_parser = stage_named)]
     only: Vec<&'static str>,
-    /// List the stages and their commands without running them.
+    /// List the stages and their commands without running them, those of `cargo xtask soak` included.
     #[arg(long)]
     list: bool,
 }
@@ -33,14 +33,7 @@ pub(crate) struct Options {
 /// # Errors
 /// A stage could not find its work. A stage that fails is an exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let chosen = |stage: &&Stage| {
-        if options.only.is_empty() {
-            stage.quick || !options.quick
-        } else {
-            options.only.contains(&stage.name)
-        }
-    };
-    let stages: Vec<&Stage> = stages::ALL.iter().filter(chosen).collect();
+    let stages = chosen(options);
     if options.list {
         for stage in stages {
             report::plan(stage, &(stage.plan)(workspace, Effort::Bounded)?);
@@ -48,6 +41,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     Ok(run_stages(workspace, &stages, Effort::Bounded))
+}
+
+/// Returns the stages to run or to list. A list of all includes the stages of the soak.
+fn chosen(options: &Options) -> Vec<&'static Stage> {
+    if !options.only.is_empty() {
+        return stages::every().filter(|stage| options.only.contains(&stage.name)).collect();
+    }
+    let soak = if options.list && !options.quick { stages::SOAK } else { &[] };
+    stages::ALL.iter().filter(|stage| stage.quick || !options.quick).chain(soak).collect()
 }
 
 /// Runs `stages` and prints the closing table.
@@ -127,7 +129,7 @@ fn judge(outcome: &Outcome, programs: usize, limit: Duration) -> Result<()> {
 }
 
 fn stage_named(name: &str) -> Result<&'static str> {
-    let names: Vec<_> = stages::ALL.iter().map(|stage| stage.name).collect();
+    let names: Vec<_> = stages::every().map(|stage| stage.name).collect();
     match names.iter().find(|known| **known == name) {
         Some(known) => Ok(known),
         None => bail!("unknown stage; the stages are {}", names.join(", ")),
@@ -177,6 +179,15 @@ mod tests {
         plan.command(CommandLine::new("echo", ["wrong"]));
         plan.output("verdict", |lines| if lines == ["right"] { Ok(()) } else { bail!("{lines:?}") });
         assert_eq!(failures(&plan), ["verdict: [\"wrong\"]"]);
+    }
+
+    #[test]
+    fn stages_of_the_soak_run_only_if_they_are_named() {
+        let options = |only: &[&'static str], list| Options { quick: false, only: only.to_vec(), list };
+        let runs = |options: &Options, name| chosen(options).iter().any(|stage| stage.name == name);
+        assert!(!runs(&options(&[], false), "tsan") && runs(&options(&[], false), "asan"));
+        assert!(runs(&options(&[], true), "tsan"));
+        assert!(runs(&options(&["tsan"], false), "tsan") && !runs(&options(&["tsan"], false), "asan"));
     }
 
     #[test]

@@ -184,7 +184,7 @@ pub(crate) fn sanitizing_cargo(target: &str) -> Option<CommandLine> {
 }
 
 /// Returns the output of a program, or `None` if it cannot be started.
-fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

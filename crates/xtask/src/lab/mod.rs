@@ -21,6 +21,7 @@ mod prune;
 mod recipe;
 mod rust_metadata;
 mod soak;
+mod std_source;
 mod suite;
 mod test;
 mod vmlinux;
@@ -38,6 +39,7 @@ use build_root::BuildRoot;
 use machine::{Ending, Machine, Memory};
 
 pub(crate) use host::{is_ci, unavailable};
+pub(crate) use std_source::{cargo as std_cargo, provide as provide_std_source};
 pub(crate) use suite::{drivers, targets};
 
 /// The exit code of `lab run` if the machine failed, not the command.

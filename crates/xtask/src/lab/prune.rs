@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::DecimalBytes;
 
-use super::build;
 use super::cache::{Cache, Lock, size_of};
+use super::{build, std_source};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -21,8 +21,14 @@ const IMAGE_KEPT: Duration = DAY.saturating_mul(2);
 const KEPT: Duration = DAY.saturating_mul(30);
 
 /// Folders of the cache with independent entries, and the retention times of these.
-const FOLDERS: &[(&str, Duration)] =
-    &[("images", IMAGE_KEPT), ("tools", KEPT), ("kernels", KEPT), ("modules", KEPT), ("debug", KEPT)];
+const FOLDERS: &[(&str, Duration)] = &[
+    ("images", IMAGE_KEPT),
+    ("tools", KEPT),
+    ("kernels", KEPT),
+    ("modules", KEPT),
+    ("debug", KEPT),
+    (std_source::FOLDER, KEPT),
+];
 
 #[derive(Debug, Args)]
 pub(super) struct Options {

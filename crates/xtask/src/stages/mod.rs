@@ -1,4 +1,4 @@
-//! The stages of `cargo xtask test`: one file each, registered in [`ALL`].
+//! The stages of `cargo xtask test`: one file each, registered in [`ALL`] or [`SOAK`].
 
 mod asan;
 mod build;
@@ -13,6 +13,7 @@ mod mutation;
 mod no_std;
 mod package;
 pub(crate) mod simulation;
+mod tsan;
 pub(crate) mod unit;
 
 use core::fmt;
@@ -41,6 +42,14 @@ pub(crate) const ALL: &[Stage] = &[
     lab::STAGE,
     package::STAGE,
 ];
+
+/// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, and take too long for every change.
+pub(crate) const SOAK: &[Stage] = &[tsan::STAGE];
+
+/// Returns the stages of both lists.
+pub(crate) fn every() -> impl Iterator<Item = &'static Stage> {
+    ALL.iter().chain(SOAK)
+}
 
 /// One part of the whole test, which can run alone.
 #[derive(Debug)]
@@ -142,10 +151,10 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_budgets_fit_the_whole() {
-        let mut names: Vec<_> = ALL.iter().map(|stage| stage.name).collect();
+        let mut names: Vec<_> = every().map(|stage| stage.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
+        assert_eq!(names.len(), ALL.len() + SOAK.len());
         assert!(ALL.iter().map(|stage| stage.budget).sum::<Duration>() <= minutes(40));
     }
 }
