@@ -36,6 +36,15 @@ pub(crate) const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind
 /// Builds libFuzzer.
 pub(crate) const CXX: Tool = Tool { program: "c++", package: "g++" };
 
+/// Links programs for aarch64.
+pub(crate) const AARCH64_GCC: Tool =
+    Tool { program: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" };
+/// Runs programs for aarch64.
+pub(crate) const AARCH64_QEMU: Tool = Tool { program: "qemu-aarch64-static", package: "qemu-user-static" };
+/// The C library for aarch64.
+pub(crate) const AARCH64_LIBC: Tool =
+    Tool { program: "/usr/aarch64-linux-gnu/lib/libc.so", package: "libc6-dev-arm64-cross" };
+
 /// The library UCX, with its headers.
 pub(crate) const UCX: Tool = Tool { program: "libucp.so", package: "libucx-dev" };
 /// Compiles for Open MPI, and starts its processes.

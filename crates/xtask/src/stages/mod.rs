@@ -1,5 +1,6 @@
 //! The stages of `cargo xtask test`: one file each, registered in [`ALL`] or [`SOAK`].
 
+mod aarch64;
 mod asan;
 mod build;
 mod counts;
@@ -44,7 +45,7 @@ pub(crate) const ALL: &[Stage] = &[
 ];
 
 /// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, and take too long for every change.
-pub(crate) const SOAK: &[Stage] = &[tsan::STAGE];
+pub(crate) const SOAK: &[Stage] = &[tsan::STAGE, aarch64::STAGE];
 
 /// Returns the stages of both lists.
 pub(crate) fn every() -> impl Iterator<Item = &'static Stage> {
