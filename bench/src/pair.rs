@@ -271,4 +271,6 @@ impl<Q: QueuePair + 'static> Host for Still<Q> {
     }
 
     fn pause(&self) {}
+
+    async fn pause_async(self: &Arc<Self>) {}
 }

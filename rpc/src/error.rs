@@ -72,7 +72,7 @@ pub enum CallRejection {
     Forked,
     /// All spare workers wait in nested calls already.
     #[error(
-        "no spare worker is left for a call within a handler: use `handle_deferred` for handlers that make calls"
+        "no spare worker is left for a call within a handler: use `handle_async` for handlers that make calls"
     )]
     NoWorker,
     /// The value encodes to more bytes than its announced length.

@@ -13,6 +13,7 @@ use pronto_core::session::{
 };
 use pronto_wire::{CallId, Class, FailureCode, NodeId, ServiceId};
 
+use crate::async_handler::ResponseFuture;
 use crate::codec::{Malformed, Payload, decode_message};
 use crate::decoding::{Decoded, Decoding};
 use crate::encode::{NotEncoded, encode};
@@ -52,12 +53,16 @@ type OfMessage<H> = Box<dyn Decoding<H>>;
 type OfPlace<H> = Box<dyn Fn(&Incoming<'_, H>, &InPlace<'_>, RequestToken<'_>) + Send + Sync>;
 
 /// A handler, by the form in which it takes the message.
-enum Run<H: Host> {
+pub(crate) enum Run<H: Host> {
     /// Takes the decoded message.
     Decoded(OfMessage<H>),
     /// Takes the encoded message in the memory where it arrived.
     InPlace(OfPlace<H>),
+    /// Takes the decoded message and returns a future.
+    Async(OfFuture<H>),
 }
+type OfFuture<H> =
+    Box<dyn Fn(&Incoming<'_, H>, Arrived<LeaseOf<H>>) -> Result<ResponseFuture, FailureCode> + Send + Sync>;
 type KeyOf = fn(&[u8]) -> Result<u64, Malformed>;
 
 /// A registered message type, with its handler and the place where the handler runs.
@@ -69,7 +74,7 @@ pub struct Route<H: Host> {
     /// The place where the handler runs.
     pub mode: RouteMode,
     key_of: KeyOf,
-    run: Run<H>,
+    pub(crate) run: Run<H>,
 }
 
 /// The context of a received message, as its handler gets it.
@@ -207,7 +212,7 @@ impl<H: Host> Route<H> {
         Self::of::<M>(mode, Run::InPlace(Box::new(run)))
     }
 
-    fn of<M: Message>(mode: RouteMode, run: Run<H>) -> Self {
+    pub(crate) fn of<M: Message>(mode: RouteMode, run: Run<H>) -> Self {
         let (name, layout) = M::type_key();
         let key = TypeKey { service: ServiceId(0), name, layout };
         let key_of = |bytes: &[u8]| decode_message::<M>(bytes).map(|message| message.key());
@@ -219,12 +224,16 @@ impl<H: Host> Route<H> {
         (self.key_of)(bytes)
     }
 
-    /// Runs the handler, which consumes the token, unless the payload was withdrawn.
+    /// Runs the handler, which consumes the token, unless the payload was withdrawn. An async handler is not run: see [`Route::begin`].
     pub fn run(&self, incoming: &Incoming<'_, H>, payload: Arrived<LeaseOf<H>>, token: RequestToken<'_>) {
         let (ran, unused) = token.lend(|token| match &self.run {
             Run::Decoded(decoding) => decoding.run(incoming, payload, token),
             Run::InPlace(run) => {
                 payload.validate().map(|()| run(incoming, &InPlace::arrived(&payload), token))
+            }
+            Run::Async(_) => {
+                token.fail(FailureCode::NoHandler);
+                Ok(())
             }
         });
         if let (Err(Withdrawn), Some(token)) = (ran, unused) {
@@ -239,6 +248,7 @@ impl<H: Host> Route<H> {
         match &self.run {
             Run::Decoded(decoding) => decoding.run_on(incoming, payload, token),
             Run::InPlace(run) => run(incoming, &InPlace::from(payload), token),
+            Run::Async(_) => token.fail(FailureCode::NoHandler),
         }
     }
 }
@@ -395,11 +405,18 @@ pub type RetryWait<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool);
 pub trait IntoResponse<R: Message> {
     /// Encodes the response. If there is no room for it, `retry_wait` may try again.
     fn into_response<Q: QueuePair>(self, session: &Session<Q>, retry_wait: RetryWait<'_>) -> Response;
+
+    /// Encodes the response. Returns `None` if there is no room for it now.
+    fn try_response<Q: QueuePair>(&self, session: &Session<Q>) -> Option<Response>;
 }
 
 impl<R: Message> IntoResponse<R> for R {
     fn into_response<Q: QueuePair>(self, session: &Session<Q>, retry_wait: RetryWait<'_>) -> Response {
         reply_of(&self, session, retry_wait)
+    }
+
+    fn try_response<Q: QueuePair>(&self, session: &Session<Q>) -> Option<Response> {
+        Some(reply(R::CLASS, try_encode(session, R::CLASS, self)?))
     }
 }
 
@@ -410,23 +427,27 @@ impl<R: Message, E: Payload> IntoResponse<R> for Result<R, E> {
             Err(error) => error_of(&error, R::CLASS, session, retry_wait),
         }
     }
+
+    fn try_response<Q: QueuePair>(&self, session: &Session<Q>) -> Option<Response> {
+        Some(match self {
+            Ok(value) => reply(R::CLASS, try_encode(session, R::CLASS, value)?),
+            Err(error) => error_value(try_encode(session, R::CLASS, error)?),
+        })
+    }
 }
 
-/// Longest time that a worker waits for room for a reply.
-const REPLY_RETRY_LIMIT: Nanos = Nanos::from_secs(1);
+/// Longest time that a worker, or the future of an async handler, waits for room for a reply.
+pub(crate) const REPLY_RETRY_LIMIT: Nanos = Nanos::from_secs(1);
 
 /// Owner number of the ring space of a reply.
 const OWNER_REPLY: u32 = 1;
 
 fn reply_of<R: Message, Q: QueuePair>(
-    reply: &R,
+    value: &R,
     session: &Session<Q>,
     retry_wait: RetryWait<'_>,
 ) -> Response {
-    match encode_with_retries(session, R::CLASS, reply, retry_wait) {
-        Ok(payload) => Response::Reply { class: R::CLASS, payload },
-        Err(error) => Response::failure(code_of(error)),
-    }
+    reply(R::CLASS, encode_with_retries(session, R::CLASS, value, retry_wait))
 }
 
 fn error_of<E: Payload, Q: QueuePair>(
@@ -435,7 +456,18 @@ fn error_of<E: Payload, Q: QueuePair>(
     session: &Session<Q>,
     retry_wait: RetryWait<'_>,
 ) -> Response {
-    match encode_with_retries(session, class, error, retry_wait) {
+    error_value(encode_with_retries(session, class, error, retry_wait))
+}
+
+fn reply(class: Class, encoded: Result<OutgoingPayload, NotEncoded>) -> Response {
+    match encoded {
+        Ok(payload) => Response::Reply { class, payload },
+        Err(error) => Response::failure(code_of(error)),
+    }
+}
+
+fn error_value(encoded: Result<OutgoingPayload, NotEncoded>) -> Response {
+    match encoded {
         Ok(payload) => Response::Failure { code: FailureCode::HandlerError, payload },
         Err(error) => Response::failure(code_of(error)),
     }
@@ -449,14 +481,27 @@ fn encode_with_retries<P: Payload, Q: QueuePair>(
 ) -> Result<OutgoingPayload, NotEncoded> {
     let encode = || encode(value, |len| session.loan(class, len, OWNER_REPLY));
     let mut outcome = encode();
-    let waits = |outcome: &Result<_, NotEncoded>| matches!(outcome, Err(NotEncoded::Send(refused)) if refused.is_retryable());
-    if waits(&outcome) {
+    if lacks_room(&outcome) {
         retry_wait(&mut || {
             outcome = encode();
-            !waits(&outcome)
+            !lacks_room(&outcome)
         });
     }
     outcome
+}
+
+/// Encodes a value. Returns `None` if there is no room for it now.
+fn try_encode<P: Payload, Q: QueuePair>(
+    session: &Session<Q>,
+    class: Class,
+    value: &P,
+) -> Option<Result<OutgoingPayload, NotEncoded>> {
+    let outcome = encode(value, |len| session.loan(class, len, OWNER_REPLY));
+    (!lacks_room(&outcome)).then_some(outcome)
+}
+
+fn lacks_room(outcome: &Result<OutgoingPayload, NotEncoded>) -> bool {
+    matches!(outcome, Err(NotEncoded::Send(refused)) if refused.is_retryable())
 }
 
 /// Returns the failure code for a reply that could not be encoded. It tells the caller that the handler ran.

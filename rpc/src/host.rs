@@ -36,6 +36,9 @@ pub trait Host: Executor + Send + Sync + fmt::Debug + 'static {
 
     /// Yields the CPU for a moment, because of back-pressure.
     fn pause(&self);
+
+    /// Returns a future that ends a moment later, because of back-pressure.
+    fn pause_async(self: &Arc<Self>) -> impl Future<Output = ()> + Send;
 }
 
 /// Ways in which the calling thread may wait.

@@ -44,6 +44,7 @@ extern crate alloc;
 extern crate self as pronto_rpc;
 
 mod arrived;
+pub mod async_handler;
 mod awaiting;
 mod bytes;
 mod calling;
@@ -61,6 +62,7 @@ pub mod peer;
 pub mod pending;
 pub mod rendezvous;
 
+pub use async_handler::AsyncContext;
 pub use bytes::Bytes;
 pub use codec::{
     Full, Malformed, Payload, Reader, Source, Writer, decode_message, decode_message_into, encode_message,

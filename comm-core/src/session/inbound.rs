@@ -1,6 +1,6 @@
 //! Requests and notifications as a sink gets them, and the duplicate filter's entry for each of the peer's call slots.
 
-use pronto_wire::{Class, Kind, ServiceId, TypeId};
+use pronto_wire::{CallId, Class, Kind, ServiceId, TypeId};
 
 use super::link::Event;
 use super::outgoing::OutgoingPayload;
@@ -42,6 +42,13 @@ pub trait Sink<L> {
 
     /// Takes an event of the peer.
     fn event(&mut self, event: Event);
+
+    /// Called when the peer has cancelled a call, which it also does at the call's deadline. The request may not have arrived, or may have
+    /// been answered.
+    #[inline]
+    fn cancelled(&mut self, call: CallId) {
+        let _ = call;
+    }
 }
 
 /// The duplicate filter's entry for the last call in one of the peer's slots, with the cached response.

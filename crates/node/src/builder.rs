@@ -11,7 +11,7 @@ use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
 use pronto_progress::{BusyPoll, Engine};
 use pronto_rpc::handler::IntoResponse;
-use pronto_rpc::{Context, InPlace, InlineContext, Message, Request, Responder, Route};
+use pronto_rpc::{AsyncContext, Context, InPlace, InlineContext, Message, Request, Responder, Route};
 use pronto_sched_policy::policy::spin;
 use pronto_topology::Wish;
 use pronto_wire::greeting::MAX_TYPES;
@@ -26,6 +26,8 @@ use crate::links::LinkOptions;
 use crate::links::interfaces;
 use crate::node::Node;
 use crate::rdma::Rdma;
+use crate::serving::futures::{HandlerFuture, MAX_FUTURES, Spawn};
+use crate::serving::pool::{Pool, PoolLimits};
 use crate::status::admin::FIRST_VISITOR;
 use crate::system;
 use crate::threads::boost::Boost;
@@ -52,6 +54,9 @@ pub struct Builder {
     boost: Boost,
     engine: Engine,
     workers: usize,
+    max_futures: usize,
+    /// The program's executor of async handlers.
+    spawn: Option<Spawn>,
     max_peers: usize,
     limits: Limits,
     receive_budget: usize,
@@ -76,6 +81,8 @@ impl Builder {
             boost: Boost::None,
             engine: Engine::Idle,
             workers: 4,
+            max_futures: MAX_FUTURES,
+            spawn: None,
             max_peers: 1024,
             limits: Limits::default(),
             receive_budget: RECEIVE_BUDGET,
@@ -105,6 +112,7 @@ impl Builder {
         builder.boost = config.boost;
         builder.engine = config.engine.into();
         builder.workers = config.workers;
+        builder.max_futures = config.max_futures;
         builder.max_peers = config.max_peers;
         builder.limits = config.limits.limits();
         builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
@@ -197,6 +205,21 @@ impl Builder {
         self
     }
 
+    /// Sets the maximum number of futures of async handlers that exist at the same time, at least 1. Further messages of such handlers
+    /// wait, as those of other handlers wait for a worker. The default is [`MAX_FUTURES`].
+    pub fn max_futures(mut self, futures: usize) -> Self {
+        self.max_futures = futures.max(1);
+        self
+    }
+
+    /// Sets the executor that polls the futures of async handlers, for example
+    /// `move |future| drop(tokio_handle.spawn(future))`. A worker calls `spawn`, which should not block. By default the workers poll the
+    /// futures.
+    pub fn executor(mut self, spawn: impl Fn(HandlerFuture) + Send + Sync + 'static) -> Self {
+        self.spawn = Some(Spawn::new(spawn));
+        self
+    }
+
     /// Sets the maximum number of peers. An unconfigured peer occupies a slot until it disconnects and no handle to it remains.
     pub fn max_peers(mut self, peers: usize) -> Self {
         self.max_peers = peers;
@@ -251,6 +274,33 @@ impl Builder {
         handler: impl Fn(&InlineContext<'_, NodeHost>, M, Responder<M::Reply, NodeHost>) + Send + Sync + 'static,
     ) -> Self {
         self.route(Route::deferred(handler))
+    }
+
+    /// Adds an async request handler. A worker calls it, in the order that its message type specifies, and polls its future until that
+    /// first waits; another message may be handled meanwhile. Then any worker polls the future, or an executor ([`Builder::executor`])
+    /// does so from the beginning. The future is dropped if the caller cancels the call, reaches its deadline or goes down.
+    pub fn handle_async<M, F>(
+        self,
+        handler: impl Fn(AsyncContext<NodeHost>, M) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        M: Request,
+        F: Future + Send + 'static,
+        F::Output: IntoResponse<M::Reply> + Send,
+    {
+        self.route(Route::pooled_async(handler))
+    }
+
+    /// Adds an async notification handler, like [`Builder::handle_async`]. Its future is dropped only if the node ends.
+    pub fn on_async<M, F>(
+        self,
+        handler: impl Fn(AsyncContext<NodeHost>, M) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        M: Message,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.route(Route::pooled_async_notification(handler))
     }
 
     /// Adds a notification handler that runs on the worker pool, in the order that its message type specifies.
@@ -338,12 +388,16 @@ impl Builder {
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
         let waiting = WaitOverride { policy: self.policy, bound: self.spin_down };
         let waits = (waiting, self.boost, self.engine);
-        let host = NodeHost::new(identity, self.limits, waits, self.workers, self.max_peers, pool)
-            .map_err(system)?;
+        let workers = Pool::new(PoolLimits { workers: self.workers, futures: self.max_futures });
+        let host =
+            NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool).map_err(system)?;
         let host = Arc::new(host);
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");
         host.routes.set(self.routes).expect("set once");
+        if let Some(spawn) = self.spawn {
+            host.futures.spawn.set(spawn).expect("set once");
+        }
         Node::start(host, options)
     }
 

@@ -31,10 +31,12 @@ use crate::node::Down;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::recorder;
 use crate::recorder::flight::{self, Alarm, Flight};
-use crate::serving::Serving;
+use crate::serving::futures::Futures;
 use crate::serving::guard::Panics;
 use crate::serving::pool::Pool;
 use crate::serving::sink::WaitingSink;
+use crate::serving::{BUSY_TICK, Serving};
+use crate::status::awaiting::UntilState;
 use crate::status::events::EventLog;
 use crate::system;
 use crate::threads::boost::{Boost, Boosting};
@@ -58,6 +60,8 @@ pub struct NodeHost {
     pub(crate) version: AtomicU64,
     pub(crate) serving: Serving,
     pub(crate) pool: Pool,
+    /// Futures of async handlers.
+    pub(crate) futures: Futures,
     /// Memory for messages that arrive over TCP.
     pub(crate) receive_pool: Arc<ReceivePool>,
     /// Wakes the links thread.
@@ -140,12 +144,11 @@ impl NodeHost {
         identity: Identity,
         limits: Limits,
         (waiting, boost, engine): (WaitOverride, Boost, Engine),
-        workers: usize,
+        pool: Pool,
         max_peers: usize,
         receive_pool: Arc<ReceivePool>,
     ) -> Result<Self, Errno> {
         let boosting = Arc::new(Boosting::new(boost));
-        let pool = Pool::new(workers);
         let clock = NodeClock::start();
         let serving = Serving::new(engine, clock, &boosting)?;
         Ok(Self {
@@ -159,6 +162,7 @@ impl NodeHost {
             version: AtomicU64::new(0),
             serving,
             pool,
+            futures: Futures::default(),
             receive_pool,
             links_event: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
@@ -348,6 +352,9 @@ impl NodeHost {
         flight::awake(self);
         self.note(flight::of_event(&event));
         self.note_down(&event);
+        if let Event::PeerDown { peer, .. } = event {
+            self.futures.peer_down(peer, self);
+        }
         self.note_session(&event);
         for waker in self.events.publish(event) {
             self.foreign(|| waker.wake());
@@ -520,6 +527,11 @@ impl Host for NodeHost {
             reason = "back-pressure is a wait, and this is the node's clock"
         )]
         std::thread::sleep(Duration::from_micros(50));
+    }
+
+    async fn pause_async(self: &Arc<Self>) {
+        // Memory is freed by ticks, so it is not tried again before the next one.
+        UntilState::new(self, self.now() + BUSY_TICK, || None::<()>).await;
     }
 }
 

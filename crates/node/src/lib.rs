@@ -32,6 +32,7 @@ pub use pronto_progress as progress;
 pub use pronto_topology as topology;
 pub use queue_pair::{AnyLease, AnyQueuePair};
 pub use rdma::Rdma;
+pub use serving::futures::{HandlerFuture, MAX_FUTURES};
 pub use serving::sink::ServingSink;
 pub use status::admin;
 pub use status::events::{Events, HELD as EVENTS_HELD, Missed};

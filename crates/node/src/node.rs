@@ -252,7 +252,7 @@ impl Node {
         self.host.status()
     }
 
-    /// Refuses new requests, waits until open calls and running handlers have ended, for at most `limit`, then stops the node.
+    /// Refuses new requests, waits until open calls, running handlers and futures of async handlers have ended, for at most `limit`, then stops the node.
     pub fn drain(self, limit: Duration) -> Result<(), NodeError> {
         let host = &*self.host;
         host.draining.store(true, Ordering::Relaxed);
@@ -332,6 +332,7 @@ impl Drop for Node {
         }
         self.host.stopping.store(true, Ordering::Relaxed);
         self.host.pool.stop();
+        self.host.futures.close(&self.host);
         self.host.changed();
         self.links.stop();
         if let Some(server) = self.server.take() {

@@ -35,8 +35,8 @@ pub use pronto_core::session::{
 };
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
-    Address, Boost, Builder, Config, ConfigError, Down, EVENTS_HELD, Events, Missed, Node, NodeError,
-    NodeHost, PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds, region,
+    Address, Boost, Builder, Config, ConfigError, Down, EVENTS_HELD, Events, HandlerFuture, MAX_FUTURES,
+    Missed, Node, NodeError, NodeHost, PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds, region,
 };
 pub use pronto_node::{admin, progress, topology};
 pub use pronto_rpc as rpc;
@@ -64,6 +64,8 @@ pub type Receive = pronto_rpc::Receive<NodeHost>;
 pub type Sending = pronto_rpc::Sending<NodeHost>;
 /// The context of a handler that runs on the worker pool.
 pub type Context<'a> = pronto_rpc::Context<'a, NodeHost>;
+/// The context of an async handler, which may be kept.
+pub type AsyncContext = pronto_rpc::AsyncContext<NodeHost>;
 /// The context of an inline handler.
 pub type InlineContext<'a> = pronto_rpc::InlineContext<'a, NodeHost>;
 /// The callee's end of a call, which may reply after the handler has returned.

@@ -87,6 +87,7 @@ impl<Q: QueuePair> Engine<Q> {
                     let slot = turn.shared.cancelled.at(call.slot.into());
                     slot.store(call.generation, pronto_sync::atomic::Ordering::Relaxed);
                     turn.shared.rendezvous.offer_cancelled(call);
+                    sink.cancelled(call);
                 }
             }
             Kind::Credit => {

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::config::address::{Address, AddressError};
 use crate::rdma::Rdma;
+use crate::serving::futures::MAX_FUTURES;
 use crate::threads::boost::Boost;
 use crate::threads::placement::Asked;
 
@@ -51,6 +52,9 @@ pub struct Config {
     /// Maximum number of threads that run handlers at the same time.
     #[serde(default = "default_workers")]
     pub workers: usize,
+    /// Maximum number of futures of async handlers that exist at the same time.
+    #[serde(default = "default_max_futures")]
+    pub max_futures: usize,
     /// Maximum number of peers.
     #[serde(default = "default_max_peers")]
     pub max_peers: usize,
@@ -301,6 +305,10 @@ impl core::fmt::Debug for ConfigError {
 
 const fn default_workers() -> usize {
     4
+}
+
+const fn default_max_futures() -> usize {
+    MAX_FUTURES
 }
 
 const fn default_max_peers() -> usize {

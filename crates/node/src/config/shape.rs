@@ -6,10 +6,11 @@ use crate::config::ConfigError;
 use crate::config::checks::LAST_NODE;
 
 /// Keys of numbers and lists of numbers, with their least and greatest value.
-const RANGES: [(&str, i64, i64); 14] = [
+const RANGES: [(&str, i64, i64); 15] = [
     ("node", 1, LAST_NODE as i64),
     ("peer.node", 1, LAST_NODE as i64),
     ("workers", 1, 1_024),
+    ("max_futures", 1, 1 << 20),
     ("max_peers", 1, 65_535),
     ("spin_down_us", 1, 1_000_000),
     ("limits.calls", 1, pronto_core::session::MAX_CALLS as i64),

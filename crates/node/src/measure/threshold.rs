@@ -283,6 +283,8 @@ impl<Q: QueuePair + 'static> Host for ThreadlessNode<Q> {
     }
 
     fn pause(&self) {}
+
+    async fn pause_async(self: &Arc<Self>) {}
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //! It is the engine thread of a [`Manager`]. Each peer is a source, and a tasklet runs the inline handlers of messages that waiting
 //! callers received.
 
+pub(crate) mod futures;
 pub(crate) mod guard;
 pub(crate) mod pool;
 pub(crate) mod sink;
+pub(crate) mod worker_future;
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
@@ -40,7 +42,7 @@ use crate::threads::boost::Boosting;
 use crate::threads::sched_class;
 
 /// Interval between ticks while a call is open, a work request is outstanding, or a task waits for room.
-const BUSY_TICK: Nanos = SAFETY_NET;
+pub(crate) const BUSY_TICK: Nanos = SAFETY_NET;
 /// Longest interval between ticks.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
 /// Nice value of a spare thread. It is low enough to leave the CPU to other threads, and not so low that the spare starves, because

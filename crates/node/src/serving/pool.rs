@@ -6,17 +6,22 @@
 //!
 //! A worker that waits in a nested call leaves its place to a spare worker, up to a bound. Otherwise two nodes that call each other
 //! from their handlers could wait for each other's workers.
+//!
+//! A message of an async handler needs a place as well, which its future keeps until its end. Without one it waits, before it enters its
+//! lane. The lane goes on after the first poll of the future.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::dispatch::{Lanes, Ready};
-use pronto_wire::TypeId;
+use pronto_wire::{Class, TypeId};
 
 use crate::host::NodeHost;
 use crate::recorder::flight;
+use crate::serving::futures::{Beginning, Listed};
 use crate::serving::sink::Job;
+use crate::serving::worker_future::WorkerFuture;
 
 /// Maximum number of nested calls that wait at the same time. Further ones are refused.
 const SPARES: usize = 64;
@@ -49,12 +54,42 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes idle workers that have no descriptor.
     work: Condvar,
+    /// Number of places for futures.
+    futures: usize,
 }
+
+/// Bounds of the pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolLimits {
+    /// Threads that run handlers at the same time.
+    pub(crate) workers: usize,
+    /// Futures of async handlers that exist at the same time.
+    pub(crate) futures: usize,
+}
+
+/// Work for a worker.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Runs a handler.
+    Handle(Job),
+    /// Calls an async handler.
+    Begin(Box<Beginning>),
+    /// Polls the future of an async handler.
+    Poll(Arc<WorkerFuture>),
+}
+
+/// One of the places for futures of async handlers, which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct State {
-    ready: Ready<(Option<LaneKey>, Job)>,
-    lanes: Lanes<LaneKey, Job>,
+    ready: Ready<(Option<LaneKey>, Work)>,
+    lanes: Lanes<LaneKey, Work>,
+    /// Free places for futures.
+    free_futures: usize,
+    /// Messages of async handlers without a place. Empty while a place is free.
+    waiting: Ready<(Option<LaneKey>, Job, Listed)>,
     /// Permitted number of threads: the configured workers, plus one for each nested call that waits.
     places: usize,
     /// Number of threads.
@@ -77,9 +112,11 @@ struct State {
 pub(crate) struct Left(Arc<Shared>);
 
 impl Pool {
-    pub(crate) fn new(workers: usize) -> Self {
-        let state = State { places: workers, ..State::default() };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), work: Condvar::new() }) }
+    pub(crate) fn new(limits: PoolLimits) -> Self {
+        let PoolLimits { workers, futures } = limits;
+        let state = State { places: workers, free_futures: futures, ..State::default() };
+        let (state, work) = (Mutex::new(state), Condvar::new());
+        Self { shared: Arc::new(Shared { state, work, futures }) }
     }
 
     /// Lets the pool start threads.
@@ -89,20 +126,28 @@ impl Pool {
 
     /// Queues a job, in its lane if it has one. The caller must call [`Self::wake`] afterwards. A pool that has stopped drops the job,
     /// which fails its call.
-    pub(crate) fn submit(&self, lane: Option<LaneKey>, job: Job) {
+    pub(crate) fn submit(&self, lane: Option<LaneKey>, work: Work) {
         let mut state = self.shared.state.lock().expect("no holder panics");
         if state.stopping {
             // Dropping a token sends a message, which must not happen under this lock.
             drop(state);
-            drop(job);
+            work.discard();
             return;
         }
-        let job = match lane {
-            Some(lane) => state.lanes.push(lane, job),
-            None => Some(job),
-        };
-        if let Some(job) = job {
-            state.enqueue(lane, job);
+        state.admit(lane, work);
+    }
+
+    /// Queues a message of an async handler, like [`Self::submit`]. Without a free place it waits for one.
+    pub(crate) fn submit_async(&self, lane: Option<LaneKey>, job: Job, listed: Listed) {
+        let mut state = self.shared.state.lock().expect("no holder panics");
+        if state.stopping {
+            drop(state);
+            drop((job, listed));
+        } else if state.free_futures > 0 {
+            state.free_futures -= 1;
+            state.begin(lane, job, listed, Place(Arc::clone(&self.shared)));
+        } else {
+            state.waiting.push(job.token.class(), (lane, job, listed));
         }
     }
 
@@ -126,10 +171,11 @@ impl Pool {
         Some(Left(Arc::clone(&self.shared)))
     }
 
-    /// Returns whether no job runs or waits.
+    /// Returns whether no job runs or waits, and no future of an async handler exists.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.shared.state.lock().expect("no holder panics");
-        state.ready.is_empty() && state.running == 0 && state.lanes.running() == 0
+        let has_work = !state.ready.is_empty() || state.running != 0 || state.lanes.running() != 0;
+        !has_work && state.free_futures == self.shared.futures
     }
 
     /// Ends the workers after their current jobs. Drops waiting jobs, which fails their calls.
@@ -137,11 +183,14 @@ impl Pool {
         let mut state = self.shared.state.lock().expect("no holder panics");
         state.stopping = true;
         state.host = None;
-        let (ready, lanes) = (core::mem::take(&mut state.ready), core::mem::take(&mut state.lanes));
-        let sleeping = core::mem::take(&mut state.sleeping);
+        let (mut ready, lanes) = (core::mem::take(&mut state.ready), core::mem::take(&mut state.lanes));
+        let (waiting, sleeping) = (core::mem::take(&mut state.waiting), core::mem::take(&mut state.sleeping));
         drop(state);
         // Dropping their tokens sends messages, which must not happen under the pool's lock.
-        drop((ready, lanes));
+        while let Some((_, work)) = ready.pop() {
+            work.discard();
+        }
+        drop((lanes, waiting));
         sleeping.iter().for_each(|event| signal(event));
         self.shared.work.notify_all();
     }
@@ -152,6 +201,48 @@ impl Drop for Left {
         let mut state = self.0.state.lock().expect("no holder panics");
         state.left -= 1;
         state.places -= 1;
+    }
+}
+
+impl Drop for Place {
+    /// Gives the place to the message that waits for it, if there is one.
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock().expect("no holder panics");
+        match state.waiting.pop() {
+            None => state.free_futures += 1,
+            Some((lane, job, listed)) => state.begin(lane, job, listed, Self(Arc::clone(&self.0))),
+        }
+        let next = state.next_worker();
+        drop(state);
+        self.0.wake(next);
+    }
+}
+
+impl Work {
+    /// Returns the class in whose ready queue the work waits.
+    fn class(&self) -> Class {
+        match self {
+            Self::Handle(job) => job.token.class(),
+            Self::Begin(beginning) => beginning.job.token.class(),
+            Self::Poll(future) => future.class(),
+        }
+    }
+
+    fn run(self, host: &Arc<NodeHost>) {
+        match self {
+            Self::Handle(job) => job.run_pooled(host),
+            Self::Begin(beginning) => beginning.run(host),
+            Self::Poll(future) => future.run(),
+        }
+    }
+
+    /// Drops the work, because the pool has stopped. This fails its call. The caller must not hold the pool's lock.
+    fn discard(self) {
+        match self {
+            Self::Handle(job) => drop(job),
+            Self::Begin(beginning) => drop(beginning),
+            Self::Poll(future) => future.discard(),
+        }
     }
 }
 
@@ -167,9 +258,25 @@ enum NextWorker {
 }
 
 impl State {
-    /// Queues a job that may run now, behind the others of its class.
-    fn enqueue(&mut self, lane: Option<LaneKey>, job: Job) {
-        self.ready.push(job.token.class(), (lane, job));
+    /// Queues work in its lane if it has one.
+    fn admit(&mut self, lane: Option<LaneKey>, work: Work) {
+        let work = match lane {
+            Some(lane) => self.lanes.push(lane, work),
+            None => Some(work),
+        };
+        if let Some(work) = work {
+            self.enqueue(lane, work);
+        }
+    }
+
+    /// Queues a message of an async handler that has a place.
+    fn begin(&mut self, lane: Option<LaneKey>, job: Job, listed: Listed, place: Place) {
+        self.admit(lane, Work::Begin(Box::new(Beginning { job, listed, place })));
+    }
+
+    /// Queues work that may run now, behind the rest of its class.
+    fn enqueue(&mut self, lane: Option<LaneKey>, work: Work) {
+        self.ready.push(work.class(), (lane, work));
     }
 
     /// Selects the worker for the next job. Returns `None` if there is no job, a woken worker will take it, or no place is free.
@@ -254,7 +361,7 @@ impl Shared {
             if state.stopping || state.threads > state.places {
                 break;
             }
-            let Some((lane, job)) = state.ready.pop() else {
+            let Some((lane, work)) = state.ready.pop() else {
                 state = self.sleep(state, event.as_ref());
                 flight::awake(host);
                 state.worker_runs();
@@ -264,7 +371,7 @@ impl Shared {
             state.running += 1;
             drop(state);
             self.wake(next);
-            job.run_pooled(host);
+            work.run(host);
             host.boosting.worked();
             host.boosting.before_wait();
             state = self.state.lock().expect("no holder panics");
@@ -302,7 +409,7 @@ mod tests {
     use pronto_core::fabric::Arrived;
     use pronto_core::session::{Limits, Session, TokenSlot};
     use pronto_rpc::handler::Origin;
-    use pronto_wire::{Class, InlinePayload, NodeId, ServiceId};
+    use pronto_wire::{InlinePayload, NodeId, ServiceId};
 
     use super::*;
     use crate::Node;
@@ -312,16 +419,16 @@ mod tests {
         Node::builder(1).start().expect("it listens nowhere")
     }
 
-    fn job(node: &Node, class: Class) -> Job {
+    fn job(node: &Node, class: Class) -> Work {
         let session = Arc::new(Session::new(NodeId(9), Limits::default()));
         let origin = Origin { session, host: Arc::clone(&node.host) };
-        Job {
+        Work::Handle(Job {
             token: TokenSlot::unowed(None, class).token().detach(origin),
             type_id: TypeId(0),
             service: ServiceId(0),
             deadline: Nanos::NEVER,
             payload: Arrived::Inline(InlinePayload::EMPTY),
-        }
+        })
     }
 
     /// Shows: calls.worker-wake-ups
@@ -362,7 +469,7 @@ mod tests {
         let next = state.lanes.finish(&lane).expect("the lane has a second job");
         state.enqueue(Some(lane), next);
         let taken = [state.ready.pop(), state.ready.pop()];
-        let taken = taken.map(|job| job.map(|(lane, job)| (lane, job.token.class())));
+        let taken = taken.map(|job| job.map(|(lane, work)| (lane, work.class())));
         assert_eq!(taken, [Some((Some(lane), Class::Control)), Some((None, Class::Bulk))]);
     }
 

@@ -12,13 +12,14 @@ use pronto_rpc::handler::{Incoming, Origin, RouteMode};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::rendezvous::take_in;
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{FailureCode, ServiceId, TypeId};
+use pronto_wire::{CallId, FailureCode, ServiceId, TypeId};
 
 use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::queue_pair::AnyLease;
 use crate::recorder::flight;
+use crate::serving::futures::Futures;
 use crate::serving::guard;
-use crate::serving::pool::LaneKey;
+use crate::serving::pool::{LaneKey, Work};
 
 /// A message that waits for its handler.
 #[derive(Debug)]
@@ -106,6 +107,10 @@ impl Sink<AnyLease> for ServingSink<'_> {
     fn event(&mut self, event: Event) {
         self.host.on_event(event);
     }
+
+    fn cancelled(&mut self, call: CallId) {
+        self.host.futures.cancel(self.session.peer(), call, self.host);
+    }
 }
 
 impl Sink<AnyLease> for WaitingSink<'_> {
@@ -126,6 +131,10 @@ impl Sink<AnyLease> for WaitingSink<'_> {
 
     fn event(&mut self, event: Event) {
         self.host.on_event(event);
+    }
+
+    fn cancelled(&mut self, call: CallId) {
+        self.host.futures.cancel(self.session.peer(), call, self.host);
     }
 }
 
@@ -159,16 +168,21 @@ impl Job {
         }
     }
 
-    /// Runs the job's handler, on a worker. A call that was cancelled or has reached its deadline fails instead.
-    pub(crate) fn run_pooled(self, host: &Arc<NodeHost>) {
-        let Self { token, type_id, service, payload, deadline } = self;
-        let route = if token.is_cancelled() {
+    /// Returns the route of the job's message, unless its call was cancelled or has reached its deadline.
+    pub(crate) fn route<'h>(&self, host: &'h NodeHost) -> Result<&'h Route<NodeHost>, FailureCode> {
+        if self.token.is_cancelled() {
             Err(FailureCode::Cancelled)
-        } else if deadline != Nanos::NEVER && host.now() >= deadline {
+        } else if self.deadline != Nanos::NEVER && host.now() >= self.deadline {
             Err(FailureCode::Expired)
         } else {
-            route(host, type_id, service)
-        };
+            route(host, self.type_id, self.service)
+        }
+    }
+
+    /// Runs the job's handler, on a worker. A call that was cancelled or has reached its deadline fails instead.
+    pub(crate) fn run_pooled(self, host: &Arc<NodeHost>) {
+        let route = self.route(host);
+        let Self { token, type_id, payload, deadline, .. } = self;
         match route {
             Ok(route) => token.handle(move |Origin { session, .. }, token| {
                 // The handler drops the payload before the credit is returned, as in `run_inline`.
@@ -212,7 +226,13 @@ fn to_pool(
         },
     };
     let deadline = if inbound.timeout == Nanos::NEVER { Nanos::NEVER } else { host.now() + inbound.timeout };
-    host.pool.submit(lane, Job::new(host, session, inbound, deadline));
+    let call = inbound.token.call();
+    let job = Job::new(host, session, inbound, deadline);
+    if route.is_async() {
+        host.pool.submit_async(lane, job, Futures::list(host, session.peer(), call));
+    } else {
+        host.pool.submit(lane, Work::Handle(job));
+    }
 }
 
 /// Queues a message for the serving thread, behind those that were queued before.

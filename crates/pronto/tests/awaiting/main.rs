@@ -3,6 +3,7 @@
 
 mod dropped;
 mod executor;
+mod handlers;
 mod peers;
 mod rig;
 mod room;
