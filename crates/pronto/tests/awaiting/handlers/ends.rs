@@ -3,13 +3,14 @@
 use core::pin::Pin;
 use core::task::{Context, Waker};
 use core::time::Duration;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pronto::{Builder, CallError, Executed, FailureCode, Message};
 
 use super::gate::Gate;
 use super::{Asked, HandlerFuture, Nodes, nodes};
-use crate::rig::{LONG, Noted, Sum, TRANSPORTS, until};
+use crate::rig::{LONG, Noted, PATIENCE, Sum, TRANSPORTS, until};
 
 #[derive(Message, Debug)]
 #[message(name = "awaiting.panic", reply = Sum)]
@@ -160,20 +161,23 @@ fn the_end_of_the_caller_drops_the_futures_of_its_calls_only() {
         let (gate, notes) = (Gate::default(), Gate::default());
         let passes_note = notes.clone();
         let nodes = nodes(transport, "handlers-caller", |server| {
-            passes(server, &gate).on_async(move |_, note: Noted| {
+            passes(server.max_futures(5), &gate).on_async(move |_, note: Noted| {
                 let passes_note = passes_note.clone();
                 async move { passes_note.pass(note.number).await }
             })
         });
+        nodes.peer.notify_within(&Noted { number: 0 }, LONG).unwrap();
+        until("the notification waits", || notes.alive() == 1);
         let calls: Vec<_> =
             (0..9).map(|number| nodes.peer.start_within(&Asked { number }, LONG).unwrap()).collect();
-        nodes.peer.notify_within(&Noted { number: 0 }, LONG).unwrap();
-        until("all handlers wait", || gate.alive() == 9 && notes.alive() == 1);
+        until("all places are taken", || gate.alive() == 4);
         drop(nodes.client);
         until("the futures of the calls are dropped", || gate.alive() == 0);
         assert_eq!(notes.alive(), 1, "{transport}: a notification goes on");
         notes.open(0);
         until("it ends", || notes.alive() == 0);
+        nodes.server.drain(PATIENCE).unwrap();
+        assert_eq!(gate.begun().len(), 4, "{transport}: those without a place never begin");
         drop(calls);
     }
 }
@@ -202,6 +206,39 @@ fn a_node_that_ends_drops_its_futures() {
             let end = call.wait().unwrap_err();
             assert!(matches!(end, CallError::PeerDown { .. }), "{transport}: {end:?}");
         }
+    }
+}
+
+/// Shows: calls.async-node-ends
+#[test]
+fn a_node_that_ends_drops_futures_that_wait_for_a_worker() {
+    for transport in TRANSPORTS {
+        let notes = Gate::default();
+        let passes_note = notes.clone();
+        let (blocks, blocked) = channel();
+        let (frees, freed) = channel::<()>();
+        let freed = Mutex::new(freed);
+        let nodes = nodes(transport, "handlers-end-queued", |server| {
+            let server = server.on_async(move |_, note: Noted| {
+                let passes_note = passes_note.clone();
+                async move { passes_note.pass(note.number).await }
+            });
+            server.workers(1).handle(move |_, _: Panic| {
+                blocks.send(()).unwrap();
+                // Ends when the test has dropped the sender.
+                let _ended = freed.lock().unwrap().recv();
+                Sum { total: 0 }
+            })
+        });
+        (0..4).for_each(|number| nodes.peer.notify_within(&Noted { number }, LONG).unwrap());
+        until("the notifications wait", || notes.alive() == 4);
+        let call = nodes.peer.start_within(&Panic { when: WOKEN }, LONG).unwrap();
+        blocked.recv_timeout(PATIENCE).unwrap();
+        (0..4).for_each(|number| notes.open(number));
+        assert_eq!(notes.alive(), 4, "{transport}: the only worker is blocked");
+        drop(nodes.server);
+        assert_eq!(notes.alive(), 0, "{transport}");
+        drop((frees, call));
     }
 }
 
