@@ -47,10 +47,11 @@ impl Gate {
         Alive(self.clone())
     }
 
+    /// Opens the gate for this number. Keeps the waker, as a timer might.
     pub(super) fn open(&self, number: u64) {
         let mut state = self.0.lock().unwrap();
         state.open.insert(number);
-        let waker = state.wakers.remove(&number);
+        let waker = state.wakers.get(&number).cloned();
         drop(state);
         if let Some(waker) = waker {
             waker.wake();

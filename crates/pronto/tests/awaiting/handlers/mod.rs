@@ -6,6 +6,7 @@ mod gate;
 
 use core::future::poll_fn;
 use core::task::Poll;
+use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -77,19 +78,34 @@ fn nodes_with(
     Nodes { server, client, peer }
 }
 
+/// Threads that poll futures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Polls {
+    Workers,
+    OtherThreads,
+}
+
+fn this_thread() -> Polls {
+    let is_worker = std::thread::current().name().is_some_and(|name| name.starts_with("pronto-worker"));
+    if is_worker { Polls::Workers } else { Polls::OtherThreads }
+}
+
 /// Makes 200 calls that are open together, whose handlers each call the client back and are woken by themselves once.
-fn calls_are_answered(name: &str, executor: impl Fn(Builder) -> Builder) {
+fn calls_are_answered(name: &str, expected: Polls, executor: impl Fn(Builder) -> Builder) {
     const CALLS: u64 = 200;
+    let polled = Arc::new(Mutex::new(BTreeSet::new()));
     for transport in TRANSPORTS {
         let gate = Gate::default();
-        let passes = gate.clone();
+        let (passes, polls) = (gate.clone(), Arc::clone(&polled));
         let Nodes { server: _server, client: _client, peer } = nodes(transport, name, |server| {
             executor(server).handle_async(move |context, asked: Asked| {
-                let passes = passes.clone();
+                let (passes, polls) = (passes.clone(), Arc::clone(&polls));
                 async move {
+                    polls.lock().unwrap().insert(this_thread());
                     passes.pass(asked.number).await;
                     let mut polled = false;
                     poll_fn(|context| {
+                        polls.lock().unwrap().insert(this_thread());
                         context.waker().wake_by_ref();
                         if core::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
                     })
@@ -113,12 +129,13 @@ fn calls_are_answered(name: &str, executor: impl Fn(Builder) -> Builder) {
         }
         until("all futures are dropped", || gate.alive() == 0);
     }
+    assert_eq!(*polled.lock().unwrap(), BTreeSet::from([expected]));
 }
 
 /// Shows: calls.async-handlers
 #[test]
 fn workers_poll_handlers() {
-    calls_are_answered("handlers-workers", |server| server);
+    calls_are_answered("handlers-workers", Polls::Workers, |server| server);
 }
 
 /// Shows: calls.async-executor
@@ -127,7 +144,7 @@ fn tokio_polls_handlers() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     let handle = runtime.handle().clone();
-    calls_are_answered("handlers-tokio", |server| {
+    calls_are_answered("handlers-tokio", Polls::OtherThreads, |server| {
         let handle = handle.clone();
         server.executor(move |future| drop(handle.spawn(future)))
     });
@@ -151,13 +168,15 @@ fn a_handler_on_tokio_uses_its_timers() {
 /// Shows: calls.async-executor
 #[test]
 fn smol_polls_handlers() {
-    calls_are_answered("handlers-smol", |server| server.executor(|future| smol::spawn(future).detach()));
+    calls_are_answered("handlers-smol", Polls::OtherThreads, |server| {
+        server.executor(|future| smol::spawn(future).detach())
+    });
 }
 
 /// Shows: calls.async-executor
 #[test]
 fn a_thread_per_handler_polls_it() {
-    calls_are_answered("handlers-threads", |server| {
+    calls_are_answered("handlers-threads", Polls::OtherThreads, |server| {
         server.executor(|future| drop(std::thread::spawn(|| block_on(future))))
     });
 }
