@@ -60,6 +60,7 @@ fn a_cancellation_without_room_is_sent_later() {
     assert!(!pair.far.is_cancelled(given_up), "its cancellation found no room");
     pair.pass(Nanos::from_millis(8));
     assert!(pair.far.is_cancelled(given_up) && !pair.far.is_cancelled(kept));
+    assert_eq!(pair.callee.cancelled, [given_up], "the sink is notified once");
     asked.iter().for_each(|asked| pair.respond(asked));
     pair.turn();
     assert_eq!(pair.outcome(kept), Outcome::Reply);

@@ -55,6 +55,8 @@ pub(crate) struct Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Callee {
     pub(crate) asked: Vec<Asked>,
+    /// Cancelled calls, in order of arrival of the cancellations.
+    pub(crate) cancelled: Vec<CallId>,
     origin: Option<Origin>,
 }
 
@@ -75,6 +77,10 @@ impl Sink<SimLease> for Callee {
     }
 
     fn event(&mut self, _event: Event) {}
+
+    fn cancelled(&mut self, call: CallId) {
+        self.cancelled.push(call);
+    }
 }
 
 /// Returns the number that a request carries.
