@@ -147,7 +147,9 @@ impl Futures {
 
     fn end(&self, keys: RangeInclusive<Key>, host: &NodeHost) {
         let unwanted: Vec<_> = self.lock().open.range(keys).map(|(_, watch)| Arc::clone(watch)).collect();
-        for waker in unwanted.iter().filter_map(|watch| watch.end()) {
+        // All are ended before one is woken, whose place a message would take that is unwanted as well.
+        let wakers: Vec<_> = unwanted.iter().filter_map(|watch| watch.end()).collect();
+        for waker in wakers {
             host.foreign(|| waker.wake());
         }
     }

@@ -10,7 +10,7 @@ use pronto::{Builder, CallError, Executed, FailureCode, Message};
 
 use super::gate::Gate;
 use super::{Asked, HandlerFuture, Nodes, nodes};
-use crate::rig::{LONG, Noted, PATIENCE, Sum, TRANSPORTS, until};
+use crate::rig::{Echo, LONG, Noted, PATIENCE, Sum, TRANSPORTS, until};
 
 #[derive(Message, Debug)]
 #[message(name = "awaiting.panic", reply = Sum)]
@@ -189,7 +189,7 @@ fn a_node_that_ends_drops_its_futures() {
         let (gate, notes) = (Gate::default(), Gate::default());
         let passes_note = notes.clone();
         let nodes = nodes(transport, "handlers-end", |server| {
-            passes(server.max_futures(8), &gate).on_async(move |_, note: Noted| {
+            passes(server.workers(1).max_futures(8), &gate).on_async(move |_, note: Noted| {
                 let passes_note = passes_note.clone();
                 async move { passes_note.pass(note.number).await }
             })
@@ -199,6 +199,8 @@ fn a_node_that_ends_drops_its_futures() {
         let calls: Vec<_> =
             (0..9).map(|number| nodes.peer.start_within(&Asked { number }, LONG).unwrap()).collect();
         until("the other places are taken", || gate.alive() == 4);
+        // The only worker has finished the first polls when it runs another handler.
+        assert_eq!(nodes.peer.call_within(&Echo { number: 1 }, LONG).unwrap().total, 1);
         drop(nodes.server);
         assert_eq!(notes.alive(), 0, "{transport}: futures that wait are dropped with the node");
         until("no future is left", || gate.alive() == 0);
