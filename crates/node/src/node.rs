@@ -80,7 +80,8 @@ pub struct Status {
     pub failed_dials: Vec<(&'static str, u64)>,
     /// Counters of the node as a whole, by name: `events_missed`, the events that subscribers did not read in time;
     /// `key_panics`, the messages whose `Message::key` panicked (requests failed with `HandlerPanicked`, notifications were
-    /// dropped).
+    /// dropped); `futures`, the places of async handlers that are taken now; `futures_waited`, the messages for them that found no
+    /// place.
     pub counters: Vec<(&'static str, u64)>,
     /// Peers: those that are configured, those with a session that is up or can resume, and those with a live handle.
     pub peers: Vec<PeerStatus>,
@@ -296,6 +297,7 @@ impl NodeHost {
                 counters: session.stats().each().chain(ring_counters(&session)).collect(),
             }
         });
+        let (futures, futures_waited) = host.pool.futures();
         Status {
             node: host.identity.node,
             epoch: host.identity.epoch,
@@ -311,7 +313,12 @@ impl NodeHost {
             progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),
-            counters: vec![("events_missed", host.events.missed()), ("key_panics", host.panics.keys())],
+            counters: vec![
+                ("events_missed", host.events.missed()),
+                ("key_panics", host.panics.keys()),
+                ("futures", futures as u64),
+                ("futures_waited", futures_waited),
+            ],
             peers: peers.collect(),
         }
     }

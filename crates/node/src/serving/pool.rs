@@ -90,6 +90,8 @@ struct State {
     free_futures: usize,
     /// Messages of async handlers without a place. Empty while a place is free.
     waiting: Ready<(Option<LaneKey>, Job, Listed)>,
+    /// Messages of async handlers that found no place.
+    without_place: u64,
     /// Permitted number of threads: the configured workers, plus one for each nested call that waits.
     places: usize,
     /// Number of threads.
@@ -147,6 +149,7 @@ impl Pool {
             state.free_futures -= 1;
             state.begin(lane, job, listed, Place(Arc::clone(&self.shared)));
         } else {
+            state.without_place += 1;
             state.waiting.push(job.token.class(), (lane, job, listed));
         }
     }
@@ -169,6 +172,12 @@ impl Pool {
         drop(state);
         self.shared.wake(next);
         Some(Left(Arc::clone(&self.shared)))
+    }
+
+    /// Returns the number of places for futures that are taken, and of the messages so far that found none.
+    pub(crate) fn futures(&self) -> (usize, u64) {
+        let state = self.shared.state.lock().expect("no holder panics");
+        (self.shared.futures - state.free_futures, state.without_place)
     }
 
     /// Returns whether no job runs or waits, and no future of an async handler exists.

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::sync::Mutex;
 
-use pronto::{CallError, FailureCode, Limits, Message, Peer};
+use pronto::{CallError, FailureCode, Limits, Message, Node, Peer};
 
 use super::gate::Gate;
 use super::{Asked, nodes};
@@ -22,7 +22,12 @@ struct AskLong {
     number: u64,
 }
 
-/// Shows: calls.async-bound
+/// Returns a counter of a node.
+fn counted(node: &Node, name: &str) -> u64 {
+    node.status().counters.into_iter().find(|(counter, _)| *counter == name).unwrap().1
+}
+
+/// Shows: calls.async-bound, operations.json-futures
 #[test]
 fn further_messages_wait_for_a_place_in_their_order() {
     for transport in TRANSPORTS {
@@ -40,6 +45,8 @@ fn further_messages_wait_for_a_place_in_their_order() {
         let mut calls: Vec<_> =
             (0..6).map(|number| nodes.peer.start_within(&Asked { number }, LONG).unwrap()).collect();
         until("two handlers wait", || gate.alive() == 2);
+        until("the other messages wait", || counted(&nodes.server, "futures_waited") == 4);
+        assert_eq!(counted(&nodes.server, "futures"), 2, "{transport}");
         // This request arrived later, and its handler needs no place.
         assert_eq!(nodes.peer.call_within(&Echo { number: 9 }, LONG).unwrap().total, 9);
         for number in 0..6 {
@@ -51,6 +58,7 @@ fn further_messages_wait_for_a_place_in_their_order() {
             assert_eq!(calls.remove(0).wait().unwrap().total, number as u64);
             until("the next handler begins", || gate.begun().len() == 6.min(number + 3));
         }
+        until("all places are free", || counted(&nodes.server, "futures") == 0);
     }
 }
 
