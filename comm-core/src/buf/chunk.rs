@@ -9,8 +9,10 @@
 //!    subtraction, and the next allocation may be anywhere in an empty chunk.
 //!
 //! In an empty chunk a short buffer is allocated at the beginning, where the lines are in the cache. A long buffer is allocated
-//! after the last one if there is room: the lines at the beginning are still in the cache of the core that has just read them,
-//! and it would have to give up each of them. Lines that were used a chunk's length ago have left that cache already.
+//! after the last one, unless that would leave the first [`WALK`] bytes, or the length of [`WALK_LENGTHS`] such buffers if that is more.
+//! The lines at the beginning are still in the cache of the core that has just read them, and it would have to give up each of them.
+//! The lines of some buffers ago have left the nearest cache of that core, and a walk through few pages leaves most of an idle chunk
+//! without physical memory.
 
 use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,10 @@ const LENT: u64 = 1 << 62;
 const USED: u64 = 1 << 61;
 /// Bit of a chunk in which no buffer was allocated since its memory was reclaimed.
 const CLEAN: u64 = 1 << 60;
+/// Length of the part of an empty chunk that long buffers use in turn, bytes.
+const WALK: u32 = 256 << 10;
+/// Number of buffers that the part has room for, if that is longer than [`WALK`].
+const WALK_LENGTHS: u32 = 4;
 /// Size of the largest chunk, bytes: the largest power of two whose number of lines fits in a field of the word.
 pub(super) const MAX_BYTES: u32 = 1 << (FIELD_BITS - 1 + ALIGNMENT.ilog2());
 
@@ -69,7 +75,9 @@ impl ChunkWord {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let at = match filled(word) {
-                0 if lines >= self.long && self.lines - reached(word) >= lines => reached(word),
+                0 if lines >= self.long && self.walk(lines).saturating_sub(reached(word)) >= lines => {
+                    reached(word)
+                }
                 at => at,
             };
             if word & OPEN == 0 || self.lines - at < lines {
@@ -82,6 +90,13 @@ impl ChunkWord {
                 Err(found) => word = found,
             }
         }
+    }
+
+    /// Returns the line before which long buffers of `lines` lines start over, while the chunk is empty.
+    const fn walk(&self, lines: u32) -> u32 {
+        let several = lines.saturating_mul(WALK_LENGTHS);
+        let walk = if several > WALK / ALIGNMENT { several } else { WALK / ALIGNMENT };
+        if walk > self.lines { self.lines } else { walk }
     }
 
     /// Frees one buffer. When the last one is freed, the chunk is empty.

@@ -492,6 +492,19 @@ fn consecutive_long_buffers_use_the_whole_chunk_and_no_other() {
 }
 
 #[test]
+fn consecutive_long_buffers_use_few_pages_of_a_large_chunk() {
+    let config = RingConfig { chunk_bytes: 1 << 20, first_chunk_bytes: 1 << 20, ..config(NONE) };
+    let ring = ring_of(2 << 20, config);
+    let walk = |len: usize| (0..6).map(|_| offset(&frame(&ring, len << 10)) >> 10).collect::<Vec<_>>();
+    assert_eq!(walk(60), [0, 60, 120, 180, 0, 60], "256 KiB have room for four");
+    assert_eq!(walk(100), [120, 220, 0, 100, 200, 300], "four of these are longer than 256 KiB");
+    let burst: Vec<_> = (0..9).map(|_| frame(&ring, 100 << 10)).collect();
+    assert_eq!(offset(&burst[8]) >> 10, 800, "live buffers do not end the chunk");
+    drop(burst);
+    assert_eq!(walk(60)[0], 0);
+}
+
+#[test]
 fn the_length_of_long_buffers_is_a_choice() {
     let config = RingConfig { long_bytes: 128, arena_bytes: 1024, ..config(NONE) };
     let ring = ring_of((CHUNKS + 4 * ARENAS) * CHUNK, config);
