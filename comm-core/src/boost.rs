@@ -84,3 +84,14 @@ pub trait Booster: Send + Sync + fmt::Debug {
     /// Reports that the calling thread has handled one or a few messages, and may handle more without waiting.
     fn worked(&self);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_have_the_names_of_the_documented_configuration() {
+        let names = Tier::ALL.map(Tier::name);
+        assert_eq!(names, ["module", "fifo", "slice", "deadline", "none"]);
+    }
+}

@@ -78,3 +78,21 @@ stats! {
     /// Handovers of the poller role to a sleeping waiter.
     handovers,
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn counters_are_listed_with_their_names_and_counts() {
+        let stats = Stats::default();
+        stats.links_lost.add(2);
+        stats.links_lost.add(1);
+        stats.lost_wake_ups.add_alone(5);
+        stats.lost_wake_ups.add_alone(2);
+        let counted: Vec<_> = stats.each().filter(|(_, count)| *count != 0).collect();
+        assert_eq!(counted, [("links_lost", 3), ("lost_wake_ups", 7)]);
+    }
+}

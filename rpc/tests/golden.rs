@@ -128,6 +128,8 @@ fn keys() {
     assert_eq!(Add { account: 7, values: vec![] }.key(), 7);
     assert_eq!(Sum { total: 7 }.key(), 0);
     assert_eq!((-1_i8).lane(), 255);
+    assert_eq!([false.lane(), true.lane()], [0, 1]);
+    assert_eq!('A'.lane(), 65);
     assert_eq!("foobar".to_owned().lane(), 0x8594_4171_f739_67e8);
     assert_eq!(NodeId(3).lane(), 3);
 }

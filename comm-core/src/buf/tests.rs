@@ -104,6 +104,9 @@ fn shrinking_frees_lines_if_no_buffer_follows() {
     assert_eq!(offset(&second), 128);
     first.shrink(1);
     assert_eq!(offset(&frame(&ring, 64)), 192, "the second follows the first");
+    let mut last = Arc::clone(&ring).loan(300, 1).unwrap();
+    last.shrink(64);
+    assert_eq!(offset(&frame(&ring, 64)), offset(&last.finish()) + 64, "the lines behind it are free again");
 }
 
 #[test]
@@ -487,6 +490,7 @@ fn consecutive_long_buffers_use_the_whole_chunk_and_no_other() {
     let walk: Vec<_> = (0..6).map(|_| offset(&frame(&ring, 40 << 10)) >> 10).collect();
     assert_eq!(walk, [0, 40, 80, 0, 40, 80]);
     assert_eq!(offset(&frame(&ring, 100)), 0, "a short buffer starts over");
+    assert!(!ring.is_filling(), "each was alone in the chunk");
     assert_eq!(ring.commit_next().map(|chunk| chunk.range()), None);
     assert!(!ring.is_filling());
 }

@@ -111,3 +111,50 @@ impl Holds {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pending_doorbell_has_the_properties_of_all_its_messages() {
+        let all = [
+            PendingDoorbell::NOTHING,
+            PendingDoorbell::UNSOLICITED,
+            PendingDoorbell::SOLICITED,
+            PendingDoorbell::HELD_BACK,
+        ];
+        let properties = |pending: PendingDoorbell| [pending.is_due(), pending.is_held(), pending.wakes()];
+        let [nothing, unsolicited, solicited, held] = all.map(properties);
+        assert_eq!(nothing, [false; 3]);
+        assert_eq!(unsolicited, [true, false, false]);
+        assert_eq!(solicited, [true, false, true]);
+        assert_eq!(held, [false, true, true]);
+        for (a, b) in all.into_iter().flat_map(|a| all.map(|b| (a, b))) {
+            let (of_a, of_b) = (properties(a), properties(b));
+            assert_eq!(
+                properties(a.and(b)),
+                [0, 1, 2].map(|which| of_a[which] || of_b[which]),
+                "{a:?} {b:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn holds_of_threads_and_of_streams_are_separate() {
+        let holds = Holds::default();
+        let state = || [holds.any(), holds.by_threads(), holds.streams()];
+        assert_eq!(state(), [false; 3]);
+        holds.set_stream(Class::Bulk, true);
+        assert_eq!(state(), [true, false, true]);
+        holds.add();
+        holds.set_stream(Class::Bulk, false);
+        assert_eq!(state(), [true, true, false]);
+        holds.add();
+        holds.remove();
+        holds.set_stream(Class::Control, true);
+        assert_eq!(state(), [true, true, true], "one thread is left");
+        holds.remove();
+        assert_eq!(state(), [true, false, true]);
+    }
+}

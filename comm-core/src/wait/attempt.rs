@@ -199,6 +199,19 @@ mod tests {
     }
 
     #[test]
+    fn a_stopwatch_measures_from_its_first_reading_to_its_stop() {
+        let mut watch = PollWatch::UNUSED;
+        assert!(!watch.is_running() && watch.stop().is_none());
+        assert_eq!(watch.clock_was_read(at(0)), Nanos::ZERO);
+        assert!(watch.is_running());
+        assert_eq!(watch.clock_was_read(at(3)), Nanos::from_micros(3));
+        assert_eq!(watch.clock_was_read(at(5)), Nanos::from_micros(2));
+        let polled = watch.stop().expect("it was running");
+        assert_eq!([polled.lasted, polled.longest], [5, 3].map(Nanos::from_micros));
+        assert!(!watch.is_running());
+    }
+
+    #[test]
     fn the_history_learns_the_length_of_a_wait_that_has_begun() {
         let history = WaitHistory::default();
         for _ in 0..32 {

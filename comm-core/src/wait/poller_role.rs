@@ -179,6 +179,18 @@ mod tests {
     }
 
     #[test]
+    fn followers_are_abandoned_while_no_thread_polls_for_them() {
+        let role = PollerRole::new(2);
+        assert!(role.is_abandoned());
+        assert!(role.claim() && !role.is_abandoned(), "the holder polls");
+        assert_eq!(role.release(), None);
+        assert_eq!(role.set_serving(ServingState::Spinning), None);
+        assert!(!role.is_abandoned(), "the serving thread polls");
+        assert_eq!(role.set_serving(ServingState::Sleeping), None);
+        assert!(role.is_abandoned());
+    }
+
+    #[test]
     fn a_follower_that_relied_on_a_spinning_serving_thread_is_woken_when_that_sleeps() {
         let role = PollerRole::new(2);
         assert_eq!(role.set_serving(ServingState::Spinning), None);

@@ -128,3 +128,29 @@ impl Wanted {
         self.awaiting.load(Ordering::Relaxed) != 0
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::wait::back_off::tests::RealTime;
+
+    #[test]
+    fn each_request_is_seen_where_it_is_meant_and_taken_once() {
+        let wanted = Wanted::default();
+        let state =
+            || [wanted.anything(), wanted.anything_or_room(), wanted.wants_room(), wanted.wants_credit()];
+        assert_eq!(state(), [false; 4]);
+        wanted.set_room(true);
+        assert_eq!(state(), [false, true, true, false], "the engine's holder does nothing for tasks");
+        wanted.credit();
+        assert_eq!(state(), [true; 4]);
+        wanted.credit_is_given();
+        wanted.set_room(false);
+        assert_eq!(state(), [false; 4]);
+        wanted.yield_to_holder(&RealTime::with(|| ()));
+        assert_eq!(state(), [true, true, false, false]);
+        assert!(wanted.takes_engine() && !wanted.takes_engine());
+        assert_eq!(state(), [false; 4]);
+        assert!(!wanted.is_awaited(), "nobody yields any more");
+    }
+}

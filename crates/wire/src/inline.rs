@@ -97,6 +97,8 @@ mod tests {
             assert_eq!((usize::from(payload.len()), payload.is_empty()), (len, len == 0));
         }
         assert_eq!(InlinePayload::new(&bytes), None);
+        let counted = InlinePayload::new(&bytes[..INLINE_PAYLOAD]).unwrap().words();
+        assert_eq!(counted.map(|word| word & 0xff), [0, 8, 16, 24, 32], "words are little-endian");
         let line = [7; INLINE_PAYLOAD];
         assert_eq!(InlinePayload::first(line, 200).as_slice(), line, "at most 40 bytes are taken");
         assert_eq!(InlinePayload::first(line, 3).line(), &line);

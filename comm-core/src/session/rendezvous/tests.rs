@@ -6,12 +6,13 @@ use std::sync::Mutex;
 
 use pronto_wire::{CallId, Class, InlinePayload};
 
-use super::Rendezvous;
 use super::table::{Body, MAX_UNEXPECTED, Offer, Posted, Table, UnmatchedMessage};
 use super::transfer::{Chunking, GivenUp, Source, Transfer};
+use super::{NotReceived, Rendezvous};
 use crate::fabric::{Arrived, HeapMemory, OutOfBounds, Payload, Region, RemoteRange};
 use crate::session::end::End;
 use crate::session::one_sided::Access;
+use crate::session::outgoing::OutgoingPayload;
 use crate::wait::back_off::tests::RealTime;
 use crate::wait::wanted::Wanted;
 
@@ -257,4 +258,15 @@ fn a_real_time_thread_lets_the_holder_of_the_table_run() {
     let thread = RealTime::with(|| drop(held.lock().expect("no panic").take()));
     drop(rendezvous.lock(&Wanted::default(), &thread));
     assert!(thread.has_slept());
+}
+
+#[test]
+fn the_reason_of_a_failed_rendezvous_survives_the_wire() {
+    for reason in [NotReceived::Cancelled, NotReceived::TooLong, NotReceived::Unsupported] {
+        let sent = reason.payload();
+        let OutgoingPayload::Inline(sent) = &sent else { panic!("one byte is inline") };
+        assert_eq!(sent.as_slice(), [reason as u8]);
+        assert_eq!(NotReceived::from_wire(sent.as_slice()[0]), Some(reason));
+    }
+    assert_eq!([0, 4].map(NotReceived::from_wire), [None; 2], "a reason of a newer peer");
 }
