@@ -157,7 +157,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn lend<'a>(&'a self, incoming: &'a Incoming) -> Option<SharedBytes<'a>> {
+    pub(crate) fn lend<'a>(&'a self, incoming: &'a Incoming) -> Option<SharedBytes<'a>> {
         self.memory(incoming).lend(self.offset, self.len as usize).ok()
     }
 

@@ -160,6 +160,9 @@ impl Receiving {
             return Err(PeerFault::Offset { offset: tag.into(), len: tags as u64 }.into());
         }
         let place = Place { region, offset, len };
+        if let Some(payload) = place.lend(&self.incoming) {
+            payload.prefetch();
+        }
         let lent = ShmLease::new(&self.incoming, place, Release { tag, token });
         let (lease, taken) = lent.map_err(|Withdrawn| FabricError::Lost)?;
         self.copied += u64::from(taken == Taken::Copied);
