@@ -63,7 +63,12 @@ pub(super) fn run(workspace: &Workspace, count: u32, seed: u32) -> Result<ExitCo
     }
     let judged = campaign.judged()?;
     let detected = judged - undetected.len();
-    println!("{detected} of {judged} faults were detected; details: {}", campaign.output.display());
+    let endless = campaign.results("timeout.txt")?.len();
+    println!(
+        "{detected} of {judged} faults were detected, {endless} of them because the tests took longer than {TIMEOUT} s, as on a busy \
+         machine they may without a fault, too; details: {}",
+        campaign.output.display()
+    );
     let findings: Vec<_> =
         undetected.into_iter().map(|fault| format!("no test detects this fault: {fault}")).collect();
     Ok(crate::verdict("mutate", &findings))
