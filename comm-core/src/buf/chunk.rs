@@ -72,12 +72,11 @@ impl ChunkWord {
     /// buffers.
     #[inline]
     pub(super) fn take(&self, lines: u32) -> Option<(u32, bool)> {
+        let last = self.last_of_walk(lines);
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let at = match filled(word) {
-                0 if lines >= self.long && self.walk(lines).saturating_sub(reached(word)) >= lines => {
-                    reached(word)
-                }
+                0 if reached(word) <= last => reached(word),
                 at => at,
             };
             if word & OPEN == 0 || self.lines - at < lines {
@@ -92,11 +91,15 @@ impl ChunkWord {
         }
     }
 
-    /// Returns the line before which long buffers of `lines` lines start over, while the chunk is empty.
-    const fn walk(&self, lines: u32) -> u32 {
-        let several = lines.saturating_mul(WALK_LENGTHS);
-        let walk = if several > WALK / ALIGNMENT { several } else { WALK / ALIGNMENT };
-        if walk > self.lines { self.lines } else { walk }
+    /// Returns the last line at which a buffer of `lines` lines may begin in an empty chunk.
+    #[inline]
+    fn last_of_walk(&self, lines: u32) -> u32 {
+        if lines < self.long || lines > self.lines {
+            return 0;
+        }
+        // A chunk has too few lines for an overflow.
+        let walk = (lines * WALK_LENGTHS).max(WALK / ALIGNMENT).min(self.lines);
+        walk.saturating_sub(lines)
     }
 
     /// Frees one buffer. When the last one is freed, the chunk is empty.
