@@ -205,8 +205,11 @@ where
             match session.poll_queue(ticket, context.waker(), host) {
                 RoomState::Waiting => return Poll::Pending,
                 RoomState::Expired => {
+                    let left = ticket.request().deadline.since(host.now());
                     this.ticket = None;
-                    return Poll::Ready(Err(E::not_sent()));
+                    // Before its deadline, a ticket ends with the node. The refusal of an attempt says so.
+                    let over = left == Nanos::ZERO;
+                    return Poll::Ready(if over { Err(E::not_sent()) } else { (this.attempt)(left) });
                 }
                 RoomState::Given => {}
             }

@@ -349,6 +349,7 @@ impl Drop for Node {
         for session in self.host.sessions() {
             session.close_queue(&*self.host);
         }
+        self.host.events.close();
     }
 }
 

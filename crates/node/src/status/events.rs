@@ -190,11 +190,12 @@ impl EventLog {
         drop(waited);
         found
     }
-}
 
-impl Drop for EventLog {
-    fn drop(&mut self) {
-        let Ok(subscribers) = self.subscribers.get_mut() else { return };
+    /// Ends all subscriptions: they return the events that are left, and then none. Called when the node ends, as peers of the program may
+    /// keep this log alive.
+    pub(crate) fn close(&self) {
+        let Ok(mut subscribers) = self.subscribers.lock() else { return };
+        let subscribers = core::mem::take(&mut *subscribers);
         for queue in subscribers.iter().filter_map(Weak::upgrade) {
             let mut held = queue.lock();
             held.closed = true;
@@ -205,6 +206,12 @@ impl Drop for EventLog {
                 let _panicked = guard::caught(|| waker.wake());
             }
         }
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

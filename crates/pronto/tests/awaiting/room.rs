@@ -1,10 +1,11 @@
 //! Tasks get room in the order of their arrival, and one answer wakes one task.
 
 use core::cell::RefCell;
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use pronto::{CallError, Executed, WaitPolicy};
+use pronto::{CallError, CallRejection, Executed, SendError, WaitPolicy};
 
 use crate::executor::{Executor, block_on};
 use crate::rig::{Again, Echo, Held, LONG, Noted, Page, Pair, Sum, TRANSPORTS, pair, pair_with, until};
@@ -289,5 +290,30 @@ fn tasks_and_blocking_callers_share_a_peer() {
             executor.run_all();
         });
         assert!(!peer.session().is_room_awaited());
+    }
+}
+
+/// Shows: calls.async-own-end
+#[test]
+fn tasks_that_wait_for_room_learn_that_their_node_has_ended() {
+    for transport in TRANSPORTS {
+        let Pair { server: _server, client, peer, received: _received } = pair(transport, "own-end", 1);
+        let mut context = Context::from_waker(Waker::noop());
+        let calls = &peer;
+        let call = |number| async move { calls.call_async_within(&Held { number }, LONG).await };
+        let mut tasks = [0, 1].map(|number| Box::pin(call(number)));
+        for task in &mut tasks {
+            assert!(task.as_mut().poll(&mut context).is_pending(), "{transport}");
+        }
+        drop(client);
+        let [open, queued] = tasks.map(|mut task| match task.as_mut().poll(&mut context) {
+            Poll::Ready(Err(error)) => error,
+            other => panic!("{transport}: {other:?}"),
+        });
+        assert!(matches!(open, CallError::PeerDown { .. }), "{transport}: {open}");
+        let expected =
+            matches!(queued, CallError::Rejected(CallRejection::Here(SendError::NotConnected { .. })));
+        assert!(expected, "{transport}: {queued}");
+        assert_eq!(queued.executed(), Executed::No);
     }
 }

@@ -1,5 +1,6 @@
 //! Nodes that stop: the own subscribers learn it, newcomers are refused meanwhile, and responses without a caller are counted.
 
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,6 +34,25 @@ fn the_subscribers_of_a_node_that_stops_learn_the_cause() {
         let seen: Vec<_> = core::iter::from_fn(|| events.next_within(TIMEOUT)).map(Result::unwrap).collect();
         let [Event::PeerDown { cause, .. }] = seen[..] else { panic!("{transport}: {seen:?}") };
         assert_eq!(cause, DownCause::Local, "{transport}");
+    }
+}
+
+/// Shows: embedding.events-end
+#[test]
+fn subscriptions_end_with_their_node_although_the_program_keeps_a_peer() {
+    let _shared = shared_run();
+    for transport in TRANSPORTS {
+        let (_node, address) = started(1, transport, "stopping-kept");
+        let (caller, _kept) = client(2, &address);
+        let mut events = caller.events();
+        drop(caller);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut next = || match events.poll_next_event(&mut context) {
+            Poll::Ready(next) => next.map(Result::unwrap),
+            Poll::Pending => panic!("{transport}: the subscription goes on"),
+        };
+        assert!(matches!(next(), Some(Event::PeerDown { cause: DownCause::Local, .. })), "{transport}");
+        assert_eq!(next(), None, "{transport}");
     }
 }
 
