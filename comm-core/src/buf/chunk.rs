@@ -9,10 +9,10 @@
 //!    subtraction, and the next allocation may be anywhere in an empty chunk.
 //!
 //! In an empty chunk a short buffer is allocated at the beginning, where the lines are in the cache. A long buffer is allocated
-//! after the last one, unless that would leave the first [`WALK`] bytes, or the length of [`WALK_LENGTHS`] such buffers if that is more.
-//! The lines at the beginning are still in the cache of the core that has just read them, and it would have to give up each of them.
-//! The lines of some buffers ago have left the nearest cache of that core, and a walk through few pages leaves most of an idle chunk
-//! without physical memory.
+//! after the last one if it ends within the first [`WALK`] bytes, or within [`WALK_LENGTHS`] times its length if that is more.
+//! Otherwise it is allocated at the beginning. The lines of the last buffer are still in the cache of the core that has just read them,
+//! and it would have to give up each of them. A longer walk is not faster, and touches more pages, each of which costs a fault after
+//! the memory of an idle chunk was reclaimed.
 
 use pronto_sync::CachePadded;
 use pronto_sync::atomic::{AtomicU64, Ordering};

@@ -52,7 +52,7 @@ impl Wanted {
     #[inline]
     pub(crate) fn wants_room(&self) -> bool {
         // SYNC: after the release of a call slot, which is SeqCst, too, this load sees the flag of a task that has not seen the slot; pairs
-        // with the fence in `Session::admit_after_joining`. On x86-64 it costs no more than a relaxed load.
+        // with the fence in `Session::join_queue`. On x86-64 it costs no more than a relaxed load.
         self.flags.load(Ordering::SeqCst) & ROOM != 0
     }
 

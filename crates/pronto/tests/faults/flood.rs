@@ -88,7 +88,7 @@ fn notifications_run_out_of_credit() {
 #[test]
 fn a_peer_that_receives_no_reply_delays_no_other_peer() {
     let _shared = shared_run();
-    // The events of the other peer may still come, as its own node knows first.
+    // Only these events count: the server may report its client as up later than the client its server.
     let ends_9 = |event: &Event| {
         matches!(event, Event::PeerDown { peer: NodeId(9), .. } | Event::LinkLost { peer: NodeId(9), .. })
     };
