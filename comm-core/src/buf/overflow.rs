@@ -73,7 +73,7 @@ impl Overflow {
 
     /// Returns the number of all slots.
     pub(super) fn len(&self) -> usize {
-        self.classes.iter().map(|class| class.slots.len()).sum()
+        self.classes.iter().map(|class| usize::from(class.slots.len())).sum()
     }
 
     /// Returns the longest buffer that fits a slot, bytes.
@@ -92,7 +92,7 @@ impl Overflow {
             .filter(|class| !class.slots.is_empty())
             .filter_map(|class| {
                 let slot = u16::try_from(offset.checked_sub(class.at)? / class.bytes).ok()?;
-                (usize::from(slot) < class.slots.len()).then_some((class, slot))
+                (slot < class.slots.len()).then_some((class, slot))
             })
             .next()
             .expect("an overflow buffer is in the arena")

@@ -230,20 +230,34 @@ impl Admission {
         (RoomTicket { number, request }, is_first)
     }
 
-    /// Returns the state of a ticket, and stores the waker if it waits.
-    pub(super) fn poll(&self, ticket: &RoomTicket, waker: &Waker, executor: &impl Executor) -> RoomState {
+    /// Returns the state of a ticket, and stores the waker if it waits. A ticket that has room goes back to its place if an earlier one
+    /// waits in its queue again: its task may not send before the other one. The second value is true if it did; the caller must then
+    /// check for room afterwards.
+    pub(super) fn poll(
+        &self,
+        ticket: &RoomTicket,
+        waker: &Waker,
+        executor: &impl Executor,
+    ) -> (RoomState, bool) {
         let waker = waker.clone();
+        let queue = queue_of(ticket.request.room);
         let mut tickets = self.lock(executor);
-        if tickets.given.contains_key(&ticket.number) {
-            return RoomState::Given;
+        let given = tickets.given.get(&ticket.number).map(|entry| entry.promise != Room::default());
+        if let Some(has_room) = given {
+            let first = tickets.waiting[queue].first_key_value();
+            // A task whose attempt fails because the session is over has no room, and delays nobody.
+            if !has_room || first.is_none_or(|(first, _)| *first > ticket.number) {
+                return (RoomState::Given, false);
+            }
+            tickets.put_back(ticket, Until::Free);
         }
-        let Some(entry) = tickets.waiting[queue_of(ticket.request.room)].get_mut(&ticket.number) else {
-            return RoomState::Expired;
+        let Some(entry) = tickets.waiting[queue].get_mut(&ticket.number) else {
+            return (RoomState::Expired, false);
         };
         let old = entry.waker.replace(waker);
         drop(tickets);
         drop(old);
-        RoomState::Waiting
+        (RoomState::Waiting, given.is_some())
     }
 
     /// Puts a ticket whose task was refused back to its place in the queue.
@@ -254,20 +268,12 @@ impl Admission {
             | SendError::TooManyTransfers { .. } => Until::Free,
             _ => Until::Tick,
         };
-        let mut tickets = self.lock(executor);
-        if let Some(entry) = tickets.take_given(ticket.number) {
-            let entry = Entry { until, ..entry };
-            tickets.waiting[queue_of(ticket.request.room)].insert(ticket.number, entry);
-        }
+        self.lock(executor).put_back(ticket, until);
     }
 
     /// Lets a ticket that has room wait for the next tick, as there seems to be room, but it is refused.
     pub(super) fn until_tick(&self, ticket: &RoomTicket, executor: &impl Executor) {
-        let mut tickets = self.lock(executor);
-        if let Some(entry) = tickets.take_given(ticket.number) {
-            let entry = Entry { until: Until::Tick, ..entry };
-            tickets.waiting[queue_of(ticket.request.room)].insert(ticket.number, entry);
-        }
+        self.lock(executor).put_back(ticket, Until::Tick);
     }
 
     /// Removes a ticket, whose task has sent its message or has given up. The caller must check for room afterwards.
@@ -297,6 +303,15 @@ impl Admission {
         tickets.promised = tickets.promised.plus(promise);
         tickets.given.insert(number, Entry { promise, ..entry });
         Some(waker)
+    }
+
+    /// Returns whether a ticket at the front of a queue waits for a credit of a class.
+    pub(super) fn lacks_credit(&self, class: Class, available: Room, executor: &impl Executor) -> bool {
+        let tickets = self.lock(executor);
+        let free = available.minus(tickets.promised);
+        let lacks =
+            |entry: &Entry| Room::of(entry.request.room).credits[class.index()] > free.credits[class.index()];
+        tickets.waiting.iter().filter_map(BTreeMap::first_key_value).any(|(_, entry)| lacks(entry))
     }
 
     /// Ends all tickets, present and future ones. Returns their wakers, which the caller must wake.
@@ -345,6 +360,13 @@ impl Tickets {
         debug_assert!(self.promised.covers(entry.promise), "each promise is counted");
         self.promised = self.promised.minus(entry.promise);
         Some(Entry { promise: Room::default(), ..entry })
+    }
+
+    /// Puts a ticket that has room back to its place in the queue.
+    fn put_back(&mut self, ticket: &RoomTicket, until: Until) {
+        if let Some(entry) = self.take_given(ticket.number) {
+            self.waiting[queue_of(ticket.request.room)].insert(ticket.number, Entry { until, ..entry });
+        }
     }
 
     fn next_with_room(&self, available: Room) -> Option<(usize, u64, Room)> {

@@ -43,8 +43,7 @@ impl<Q: QueuePair> Link<Q> {
         let resumable = agreement.resumable;
         let [control, bulk] = pairs;
         let connection = |class: Class, qp: Q| {
-            let (window, peer_window) =
-                (agreement.windows[class.index()], agreement.peer_windows[class.index()]);
+            let [window, peer_window] = agreement.windows(class);
             Connection::new(qp, window, peer_window)
         };
         let connections = [connection(Class::Control, control), connection(Class::Bulk, bulk)];
@@ -71,6 +70,12 @@ pub(super) struct Connection<Q> {
     pub(super) peer_window: Windows,
     /// Receive window of this side.
     pub(super) window: Windows,
+    /// Requests and notifications that the peer has granted so far: they may be in flight at the same time.
+    pub(super) peer_granted: u16,
+    /// Requests and notifications that this side has granted so far.
+    pub(super) granted: u16,
+    /// True if the peer does not know of the last growth of `granted`.
+    pub(super) grant_is_due: bool,
     /// Number of unacknowledged messages from which the peer is considered faulty.
     too_many: u32,
     /// Messages sent, wrapping.
@@ -144,6 +149,9 @@ impl<Q> Connection<Q> {
             ring: None,
             peer_window,
             window,
+            peer_granted: peer_window.requests,
+            granted: window.requests,
+            grant_is_due: false,
             too_many: peer_window.depth() * UNACKNOWLEDGED + 1,
             sent: 0,
             sent_acked: 0,
@@ -173,6 +181,31 @@ impl<Q> Connection<Q> {
         self.responses.shrink_to_fit();
     }
 
+    /// Grants the peer twice as many requests as before, which it has asked for, as far as this side allows.
+    pub(super) fn grant_more(&mut self) {
+        let granted = self.granted.saturating_mul(2).min(self.window.grows_to);
+        self.grant_is_due |= granted != self.granted;
+        self.granted = granted;
+    }
+
+    /// Returns whether the peer may grant more requests than it has so far.
+    pub(super) const fn may_get_more(&self) -> bool {
+        self.peer_granted < self.peer_window.grows_to
+    }
+
+    /// Processes a grant of the peer. Returns the number of credits that it adds.
+    ///
+    /// # Errors
+    /// If the peer grants more than it announced, or takes back what it granted.
+    pub(super) fn take_grant(&mut self, granted: u16) -> Result<u16, FabricError> {
+        if granted > self.peer_window.grows_to || granted < self.peer_granted {
+            return Err(PeerFault::Unasked.into());
+        }
+        let more = granted - self.peer_granted;
+        self.peer_granted = granted;
+        Ok(more)
+    }
+
     /// Counts a received message and stores its acknowledgements.
     #[inline(always)]
     pub(super) fn count_received(&mut self, acks: Acks) {
@@ -191,7 +224,7 @@ impl<Q> Connection<Q> {
     pub(super) const fn is_credible(&self, acks: Acks) -> bool {
         let Acks { received, returned } = acks;
         received.wrapping_sub(self.sent_acked) <= self.sent.wrapping_sub(self.sent_acked)
-            && returned.wrapping_sub(self.peer_returned) <= self.peer_window.requests
+            && returned.wrapping_sub(self.peer_returned) <= self.peer_granted
     }
 
     /// Processes the latest acknowledgements of the peer. Returns the number of request credits that it returned.
@@ -220,10 +253,7 @@ impl<Q> Connection<Q> {
     /// Returns the acknowledgements for the next header. `returned` is this side's count for the connection.
     #[inline]
     pub(super) const fn acks(&self, returned: u16) -> Acks {
-        debug_assert!(
-            self.in_hand(returned) <= self.window.requests.saturating_add(1),
-            "a credit is returned once"
-        );
+        debug_assert!(self.in_hand(returned) <= self.granted.saturating_add(1), "a credit is returned once");
         Acks { received: self.received, returned: self.returned(returned) }
     }
 
@@ -265,7 +295,12 @@ impl<Q> Connection<Q> {
         match kind {
             Kind::Request { .. } | Kind::Reply { .. } | Kind::Failure { .. } => {}
             Kind::Notification { .. } => self.notifications.push_back(self.sent),
-            Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {
+            Kind::Cancel { .. }
+            | Kind::Credit
+            | Kind::Heartbeat
+            | Kind::Goodbye
+            | Kind::CreditRequest
+            | Kind::Grant { .. } => {
                 debug_assert!(self.has_control_credit(), "a control message fits the peer's control window");
                 self.control.push_back(self.sent);
             }
@@ -275,7 +310,8 @@ impl<Q> Connection<Q> {
     /// Returns whether a separate message with acknowledgements is due. The peer keeps its responses until they are acknowledged, and this
     /// side's next request may travel on the other connection.
     pub(super) const fn owes_credit(&self, returned: u16) -> bool {
-        self.returned(returned).wrapping_sub(self.acks_sent.returned) > self.window.requests / 2
+        self.returned(returned).wrapping_sub(self.acks_sent.returned) > self.granted / 2
+            || self.grant_is_due
             || self.control_acks_due >= CONTROL_WINDOW / 2
             || self.owes_receipts()
     }
@@ -284,7 +320,11 @@ impl<Q> Connection<Q> {
     /// Requests carry acknowledgements, too, so that a caller with a usual number of open calls needs no separate message.
     pub(super) const fn owes_receipts(&self) -> bool {
         let (responses, bytes) = self.response_acks_due;
-        responses > self.window.replies / 4 * 3 || bytes >= MAX_DUE_BYTES
+        let mut open = self.window.replies;
+        if open > self.peer_granted {
+            open = self.peer_granted;
+        }
+        responses > open / 4 * 3 || bytes >= MAX_DUE_BYTES
     }
 
     /// Returns whether responses have arrived that are not acknowledged yet.
@@ -337,7 +377,7 @@ const UNACKNOWLEDGED: u32 = 2;
 mod tests {
     use super::*;
 
-    const WINDOW: Windows = Windows { requests: 4, replies: 4, control: 2, max_payload: 64 };
+    const WINDOW: Windows = Windows { requests: 4, grows_to: 12, replies: 4, control: 2, max_payload: 64 };
     const NOTIFICATION: Kind =
         Kind::Notification { type_id: pronto_wire::TypeId(1), service: pronto_wire::ServiceId(0) };
 
@@ -383,6 +423,23 @@ mod tests {
         assert!(count_received(&mut connection, 2, 0).is_none(), "one message was sent");
         assert!(count_received(&mut connection, 1, WINDOW.requests + 1).is_none());
         assert_eq!(count_received(&mut connection, 1, WINDOW.requests), Some(WINDOW.requests));
+    }
+
+    /// Shows: protocol.grant
+    #[test]
+    fn a_window_grows_when_it_is_asked_for_up_to_what_was_announced() {
+        let (mut near, mut far) = (connection(), connection());
+        for (granted, grows) in [(8, true), (12, true), (12, false)] {
+            assert_eq!(near.may_get_more(), grows);
+            far.grant_more();
+            assert_eq!((far.granted, far.grant_is_due, far.owes_credit(0)), (granted, grows, grows));
+            far.grant_is_due = false;
+            let more = granted - near.peer_granted;
+            assert_eq!(near.take_grant(granted).ok(), Some(more));
+        }
+        assert!(near.take_grant(13).is_err(), "more than the peer announced");
+        assert!(near.take_grant(11).is_err(), "a grant is not taken back");
+        assert_eq!(near.peer_granted, 12);
     }
 
     /// Shows: protocol.returned, protocol.credit-requests, protocol.credit-message

@@ -39,6 +39,8 @@ pub struct Agreement {
     pub resumable: bool,
     /// True if the peer runs on this host. Set by the node.
     pub local: bool,
+    /// True if windows may grow on the link: see [`Self::fixed`].
+    pub grows: bool,
     /// Receive windows of this side, by class.
     pub windows: [Windows; 2],
     /// Receive windows of the peer, by class.
@@ -101,6 +103,7 @@ pub fn agree(
         resumed: held == Some(session),
         resumable: true,
         local: false,
+        grows: true,
         windows: Class::ALL.map(|class| limits.window(class)),
         peer_windows: theirs.windows,
         types: theirs.types,
@@ -124,9 +127,29 @@ pub fn introduce(
 }
 
 impl Agreement {
+    /// Returns the receive windows of this side and of the peer for one connection, as far as they can grow on the link.
+    pub fn windows(&self, class: Class) -> [Windows; 2] {
+        let [mine, theirs] = [self.windows, self.peer_windows].map(|windows| {
+            let window = windows[class.index()];
+            if self.grows { window } else { Windows { grows_to: window.requests, ..window } }
+        });
+        // A side has no more replies to receive than requests that the other side has granted.
+        let replies = |here: Windows, there: Windows| here.replies.min(there.grows_to);
+        [
+            Windows { replies: replies(mine, theirs), ..mine },
+            Windows { replies: replies(theirs, mine), ..theirs },
+        ]
+    }
+
+    /// Returns the agreement for a provider that posts a receive for each message, and posts them when the link begins: windows keep
+    /// their first size.
+    pub fn fixed(&self) -> Self {
+        Self { grows: false, ..self.clone() }
+    }
+
     /// Returns the limits of one connection, for its provider.
-    pub const fn connection(&self, class: Class) -> ConnectionLimits {
-        let (mine, theirs) = (&self.windows[class.index()], &self.peer_windows[class.index()]);
+    pub fn connection(&self, class: Class) -> ConnectionLimits {
+        let [mine, theirs] = self.windows(class);
         ConnectionLimits {
             send_depth: theirs.depth(),
             receive_depth: mine.depth(),

@@ -7,7 +7,7 @@ use crate::buf::Placement;
 use crate::time::Nanos;
 
 /// Maximum number of open calls of a peer, which limits the windows in its greeting.
-pub const MAX_CALLS: u16 = 1024;
+pub const MAX_CALLS: u16 = 4096;
 
 /// Sizes and times of a session. The windows are those that this side grants to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub struct Limits {
     pub calls: u16,
     /// Maximum number of requests and notifications of the peer in flight, by class.
     pub requests: [u16; 2],
+    /// Number of these when a link begins, by class. The peer gets more when it needs them, except over RDMA, where each needs a posted
+    /// receive.
+    pub first_requests: [u16; 2],
     /// Longest payload that this side receives, by class, bytes.
     pub max_payload: [u32; 2],
     /// Length of the virtual send memory, by class, bytes.
@@ -37,8 +40,9 @@ pub const CONTROL_WINDOW: u16 = 8;
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            calls: 56,
-            requests: [64, 56],
+            calls: 1024,
+            requests: [1024, 1024],
+            first_requests: [64, 56],
             max_payload: [64 << 10, 4 << 20],
             send_memory: [8 << 20, 32 << 20],
             liveness: Nanos::from_secs(3),
@@ -61,8 +65,10 @@ impl Limits {
     /// Returns the receive capacity that this side announces for a class: the numbers of messages, for which it posts receives, and the
     /// longest payload.
     pub const fn window(&self, class: Class) -> Windows {
+        let (requests, first) = (self.requests[class.index()], self.first_requests[class.index()]);
         Windows {
-            requests: self.requests[class.index()],
+            requests: if requests < first { requests } else { first },
+            grows_to: requests,
             replies: self.calls,
             control: CONTROL_WINDOW,
             max_payload: self.max_payload[class.index()],

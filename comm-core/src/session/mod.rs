@@ -48,7 +48,6 @@ mod calls;
 mod connection;
 mod credit;
 mod doorbells;
-mod growing;
 mod idleness;
 mod last_down;
 mod peer_types;

@@ -138,7 +138,7 @@ mod tests {
     const NOW: Nanos = Nanos::from_millis(7);
 
     fn link(session: u64, notifications: [u16; 2]) -> Link<()> {
-        let window = Windows { requests: 4, replies: 4, control: 4, max_payload: 64 };
+        let window = Windows { requests: 4, grows_to: 4, replies: 4, control: 4, max_payload: 64 };
         let connections = notifications.map(|count| {
             let mut connection = Connection::new((), window, window);
             connection.notifications.extend(0..count);

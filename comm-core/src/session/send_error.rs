@@ -63,9 +63,10 @@ pub enum SendError {
         /// The type's name.
         name: MessageName,
     },
-    /// The peer's limit of requests in flight is reached.
+    /// The peer has granted no more requests in flight. It was asked for more, unless its limit is reached.
     #[error(
-        "the peer's limit of {class:?} requests in flight is reached: wait for one of them, or raise the peer's limits.requests"
+        "as many {class:?} requests are in flight as the peer has granted: wait for one of them, or raise the peer's limits.requests \
+         or limits.first_requests"
     )]
     NoCredit {
         /// The class.

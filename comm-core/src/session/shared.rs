@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use pronto_ring::mpsc;
+use pronto_ring::{Growing, mpsc};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_wire::{CallId, Class, NodeId, TypeId};
 
@@ -11,7 +11,6 @@ use super::calls::{CallTable, Expects};
 use super::credit::{Credits, Returned};
 use super::doorbells::Holds;
 use super::end::End;
-use super::growing::Growing;
 use super::last_down::LastDown;
 use super::limits::{Limits, MAX_CALLS};
 use super::link::DownCause;
@@ -48,6 +47,10 @@ pub struct Shared<L> {
     pub(super) admission: Admission,
     /// Acks sent: the count of returned credits last reported to the peer, by class.
     pub(super) acks_sent: [AtomicU32; 2],
+    /// True if the peer may grant more requests of a class than before, and was not asked since its last grant. Written by the engine.
+    pub(super) may_ask: [AtomicBool; 2],
+    /// Number of requests and notifications that this side has granted on the current link, by class.
+    pub(super) granted: [AtomicU32; 2],
     /// Longest payload that the peer receives on the current or last link, by class, bytes.
     pub(super) max_payload: [AtomicU32; 2],
     /// Holds on doorbells.
@@ -76,12 +79,14 @@ impl<L: Payload> Shared<L> {
             rings: [PresentRing::new(), PresentRing::new()],
             types: PeerTypes::new(),
             returned: [Returned::default(), Returned::default()],
-            cancelled: Growing::new(MAX_CALLS.into(), || AtomicU32::new(0)),
+            cancelled: Growing::new(0, MAX_CALLS.into(), || AtomicU32::new(0)),
             up: AtomicBool::new(false),
             last_down: LastDown::new(),
             wanted: Wanted::default(),
             admission: Admission::default(),
             acks_sent: [AtomicU32::new(0), AtomicU32::new(0)],
+            may_ask: [AtomicBool::new(false), AtomicBool::new(false)],
+            granted: [AtomicU32::new(0), AtomicU32::new(0)],
             max_payload: [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)],
             holds: Holds::default(),
             submissions,
@@ -223,7 +228,7 @@ impl<L: Payload> Shared<L> {
         let acks_sent = self.acks_sent[class.index()].load(Ordering::Relaxed);
         let due =
             u32::from(self.returned[class.index()].count()).wrapping_sub(acks_sent) & u32::from(u16::MAX);
-        due > u32::from(self.limits.requests[class.index()]) / 2
+        due > self.granted[class.index()].load(Ordering::Relaxed) / 2
     }
 
     /// Ends a one-sided operation in the slot that waits for it: that of a call or of a chunk.

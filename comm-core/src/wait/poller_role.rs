@@ -27,6 +27,8 @@ pub struct PollerRole {
     pub(crate) holder: AtomicU32,
     /// The enlisted followers: one bit per call slot.
     pub(crate) followers: Box<[AtomicU64]>,
+    /// The words of `followers` in which there ever was one: one bit per word, which stays. Handing over reads no other words.
+    pub(crate) used: AtomicU64,
     /// State of the node's serving thread, which is the only writer.
     pub(crate) serving: AtomicU32,
 }
@@ -45,11 +47,16 @@ pub enum ServingState {
 
 impl PollerRole {
     /// Returns a free role, for callers in `slots` call slots.
+    ///
+    /// # Panics
+    /// If there are more than 4096 slots.
     pub fn new(slots: u16) -> Self {
         let words = slots.div_ceil(BITS);
+        assert!(words <= BITS, "`used` has a bit for each word");
         Self {
             holder: AtomicU32::new(FREE),
             followers: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            used: AtomicU64::new(0),
             serving: AtomicU32::new(ServingState::Working as u32),
         }
     }
@@ -97,6 +104,11 @@ impl PollerRole {
     /// Enlists the caller in this slot as a follower, before it sleeps. The caller must then arm its word and check [`Self::is_abandoned`].
     pub fn enlist(&self, slot: u16) {
         self.followers[usize::from(slot / BITS)].fetch_or(1 << (slot % BITS), Ordering::Relaxed);
+        let word = 1 << (slot / BITS);
+        if self.used.load(Ordering::Relaxed) & word == 0 {
+            // Relaxed: the fences that order the follower's bit order this one, too.
+            self.used.fetch_or(word, Ordering::Relaxed);
+        }
     }
 
     /// Removes the caller in this slot from the list. Returns another follower to wake if the role is free and the caller does not take it.
@@ -138,9 +150,20 @@ impl PollerRole {
 
     /// Returns every enlisted follower.
     pub fn followers(&self) -> impl Iterator<Item = u16> {
-        (0u16..).zip(&self.followers).flat_map(|(word, bits)| {
+        self.used_words().flat_map(|(word, bits)| {
             let bits = bits.load(Ordering::Relaxed);
             (0..BITS).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * BITS + bit)
+        })
+    }
+
+    /// Returns the words in which there ever was a follower, with their indices.
+    fn used_words(&self) -> impl Iterator<Item = (u16, &AtomicU64)> {
+        let mut left = self.used.load(Ordering::Relaxed);
+        core::iter::from_fn(move || {
+            let word = u16::try_from(left.trailing_zeros()).expect("at most 64");
+            // Removes the lowest bit, if there is one.
+            left &= left.checked_sub(1)?;
+            Some((word, &self.followers[usize::from(word)]))
         })
     }
 
@@ -152,7 +175,7 @@ impl PollerRole {
         if self.serving_spins() {
             return None;
         }
-        (0u16..).zip(&self.followers).find_map(|(word, bits)| {
+        self.used_words().find_map(|(word, bits)| {
             let bits = bits.load(Ordering::Relaxed);
             (bits != 0).then(|| word * BITS + u16::try_from(bits.trailing_zeros()).expect("below 64"))
         })

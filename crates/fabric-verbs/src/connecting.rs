@@ -210,14 +210,16 @@ mod tests {
     /// Shows: protocol.reserves
     #[test]
     fn every_message_that_the_windows_grant_has_a_receive() {
-        let ours = Limits { calls: 5, requests: [200, 3], ..Limits::default() };
+        let ours = Limits { calls: 5, requests: [200, 3], first_requests: [100, 3], ..Limits::default() };
         let identity =
             |id| Identity { node: NodeId(id), epoch: Epoch(1), name: String::new(), types: Vec::new() };
         for limits in [ours, Limits::default()] {
             let [near, far] = introduce(&identity(1), &identity(2), &limits).unwrap();
             for class in Class::ALL {
-                let (here, there) = (near.connection(class), far.connection(class));
-                assert_eq!(here.receive_depth, limits.window(class).depth());
+                let (here, there) = (near.fixed().connection(class), far.fixed().connection(class));
+                let window = limits.window(class);
+                let replies = window.replies.min(window.requests);
+                assert_eq!(here.receive_depth, u32::from(window.requests + replies + window.control));
                 // The peer sends messages up to the granted depth, and a report for each window onto a payload.
                 let reports = here.send_depth.min(windows::MOST);
                 assert!(there.send_depth + reports < receives(&here), "{class:?}");

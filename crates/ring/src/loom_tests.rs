@@ -217,7 +217,12 @@ unsafe impl Sync for Table {}
 
 impl Table {
     fn new(n: u16) -> Arc<Self> {
-        Arc::new(Self { slots: Slots::new(n), cells: (0..n).map(|_| UnsafeCell::new(0)).collect() })
+        Self::growing(n, n)
+    }
+
+    fn growing(few: u16, max: u16) -> Arc<Self> {
+        let cells = (0..max).map(|_| UnsafeCell::new(0)).collect();
+        Arc::new(Self { slots: Slots::growing(few, max), cells })
     }
 
     #[expect(unsafe_code, reason = "the model checks whether this is sound")]
@@ -246,6 +251,29 @@ fn loom_a_slot_is_claimed_by_one() {
         thread.join().unwrap();
         assert_eq!(table.slots.in_use(), 0);
         assert!(table.slots.claim().is_some() && table.slots.claim().is_some());
+    });
+}
+
+/// Two threads may grow the list at the same time. Each new slot is added once, and its first claimer sees it linked.
+#[test]
+fn loom_a_list_grows_once() {
+    loom::model(|| {
+        let table = Table::growing(1, 2);
+        let use_one = |table: &Table| {
+            let claimed = table.slots.claim();
+            let claimed = claimed.or_else(|| table.slots.grow().then(|| table.slots.claim())?);
+            if let Some(slot) = claimed {
+                table.touch(slot);
+                table.slots.release(slot);
+            }
+        };
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || use_one(&other));
+        use_one(&table);
+        thread.join().unwrap();
+        assert_eq!(table.slots.in_use(), 0);
+        let all = [0; 3].map(|_| table.slots.claim()).into_iter().flatten().count();
+        assert_eq!(all, usize::from(table.slots.len()));
     });
 }
 

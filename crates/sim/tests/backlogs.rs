@@ -45,7 +45,7 @@ fn story(seed: u64) -> (u64, Outcome) {
     let traffic = if transfers { traffic.transferring(Span::micros(200, 6_000)) } else { traffic };
     let traffic = traffic.responding_late(3, Nanos::from_millis(random.below(30))).over_tight_links(3);
     let (limits, traffic, span) = if seed % WIDE_ONE_IN == WIDE_ONE_IN - 1 {
-        let limits = Limits { calls: WIDE, requests: [WIDE; 2], ..limits };
+        let limits = Limits { calls: WIDE, requests: [WIDE; 2], first_requests: [WIDE; 2], ..limits };
         // Calls of a lane run one after another: each is short, or the last one would take minutes.
         let traffic = Traffic { burst: 400, bulk_one_in: 8, late_one_in: 0, ..traffic };
         let traffic = Traffic { hoard: Some(Nanos::from_millis(30)), ..traffic };

@@ -17,7 +17,7 @@ use crate::id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeI
 /// First bytes of every greeting and refusal.
 pub const MAGIC: [u8; 4] = *b"PRNT";
 /// Protocol versions that this code supports: lowest, highest.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (2, 2);
 /// Feature bit: RDMA is possible. If both sides set it, both try to use RDMA ([`Greeting::features`]).
 pub const RDMA: u64 = 1;
 /// Maximum number of message types in a greeting.
@@ -33,8 +33,10 @@ const REFUSAL: u8 = 2;
 /// Receive capacity of one side on one connection, in messages of each kind. The side has posted receives for the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Requests and notifications that are in flight or being handled.
+    /// Requests and notifications that are in flight or being handled, at first.
     pub requests: u16,
+    /// Maximum of `requests` that the receiver may grant while the link lasts.
+    pub grows_to: u16,
     /// Replies, one per call slot of the receiver.
     pub replies: u16,
     /// Control messages without payload: credit returns, cancels, heartbeats, goodbye.
@@ -44,9 +46,10 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Returns the number of messages that may be in flight towards the receiver, which is the number of receives it must post.
+    /// Returns the number of messages that may be in flight towards the receiver, which is the number of receives it must post, if the
+    /// window grows as far as it can.
     pub const fn depth(&self) -> u32 {
-        self.requests as u32 + self.replies as u32 + self.control as u32
+        self.grows_to as u32 + self.replies as u32 + self.control as u32
     }
 }
 
@@ -195,6 +198,7 @@ pub enum GreetingFault {
 #[repr(C)]
 struct RawWindows {
     requests: U16,
+    grows_to: U16,
     replies: U16,
     control: U16,
     max_payload: U32,
@@ -237,6 +241,7 @@ impl Greeting {
         let types = &self.types[..self.types.len().min(MAX_TYPES)];
         let window = |w: Windows| RawWindows {
             requests: w.requests.into(),
+            grows_to: w.grows_to.into(),
             replies: w.replies.into(),
             control: w.control.into(),
             max_payload: w.max_payload.into(),
@@ -332,6 +337,7 @@ fn decode_refusal(rest: &[u8]) -> GreetingFault {
 fn check_windows(raw: &RawWindows) -> Result<Windows, GreetingFault> {
     let windows = Windows {
         requests: raw.requests.get(),
+        grows_to: raw.grows_to.get(),
         replies: raw.replies.get(),
         control: raw.control.get(),
         max_payload: raw.max_payload.get(),
@@ -339,6 +345,9 @@ fn check_windows(raw: &RawWindows) -> Result<Windows, GreetingFault> {
     let range = |field, value: u32| Err(GreetingFault::Range { field, value: value.into() });
     if windows.requests == 0 || windows.replies == 0 || windows.control < MIN_CONTROL_WINDOW {
         return range("window", 0);
+    }
+    if windows.grows_to < windows.requests {
+        return range("largest window", windows.grows_to.into());
     }
     if windows.depth() > MAX_DEPTH {
         return range("window", windows.depth());
@@ -387,7 +396,7 @@ mod tests {
     use super::*;
 
     fn greeting() -> Greeting {
-        let windows = Windows { requests: 64, replies: 32, control: 8, max_payload: 4096 };
+        let windows = Windows { requests: 64, grows_to: 512, replies: 32, control: 8, max_payload: 4096 };
         Greeting {
             versions: VERSIONS,
             features: 0,
@@ -416,7 +425,13 @@ mod tests {
     /// Shows: protocol.bytes, protocol.refusal, protocol.windows, protocol.types
     #[test]
     fn golden_greeting() {
-        let windows = Windows { requests: 0x0102, replies: 0x0304, control: 8, max_payload: 0x0001_0203 };
+        let windows = Windows {
+            requests: 0x0102,
+            grows_to: 0x0708,
+            replies: 0x0304,
+            control: 8,
+            max_payload: 0x0001_0203,
+        };
         let (name, layout) = (NameHash(0x1112_1314_1516_1718), LayoutHash(0x2122_2324_2526_2728));
         let greeting = Greeting {
             versions: (0x0304, 0x0506),
@@ -436,8 +451,8 @@ mod tests {
             0x08, 0x07, 0x0a, 0x09,
             0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,
             0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41,
-            0x02, 0x01, 0x04, 0x03, 8, 0, 0x03, 0x02, 0x01, 0,
-            0x06, 0x05, 0x04, 0x03, 8, 0, 0x03, 0x02, 0x01, 0,
+            0x02, 0x01, 0x08, 0x07, 0x04, 0x03, 8, 0, 0x03, 0x02, 0x01, 0,
+            0x06, 0x05, 0x08, 0x07, 0x04, 0x03, 8, 0, 0x03, 0x02, 0x01, 0,
             1, 0, b'o', b'n', b'e',
             0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
             0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
@@ -486,7 +501,9 @@ mod tests {
             Windows { requests: 0, ..good },
             Windows { replies: 0, ..good },
             Windows { control: 1, ..good },
-            Windows { requests: u16::MAX, ..good },
+            Windows { requests: u16::MAX, grows_to: u16::MAX, ..good },
+            Windows { grows_to: good.requests - 1, ..good },
+            Windows { grows_to: u16::MAX, ..good },
             Windows { max_payload: 1, ..good },
         ] {
             assert!(matches!(Greeting::decode(&with(bad)), Err(GreetingFault::Range { .. })), "{bad:?}");

@@ -313,6 +313,13 @@ pub enum Kind {
     Heartbeat,
     /// A message that the sender takes no new requests and will close the link once idle.
     Goodbye,
+    /// A request for a larger window: the sender has used every credit of this connection.
+    CreditRequest,
+    /// A message that the window of this connection has grown.
+    Grant {
+        /// Number of requests and notifications that may be in flight now.
+        requests: u16,
+    },
 }
 
 const REQUEST: u8 = 1;
@@ -323,6 +330,8 @@ const CANCEL: u8 = 5;
 const CREDIT: u8 = 6;
 const HEARTBEAT: u8 = 7;
 const GOODBYE: u8 = 8;
+const CREDIT_REQUEST: u8 = 9;
+const GRANT: u8 = 10;
 
 const FLAG_RESENT: u8 = 1;
 
@@ -339,6 +348,8 @@ const fn fields_of(kind: u8) -> u8 {
         REPLY | CANCEL => CALL_FIELDS,
         // The service field holds the code.
         FAILURE => CALL_FIELDS | SERVICE_FIELD,
+        // The service field holds the number.
+        GRANT => SERVICE_FIELD,
         _ => 0,
     }
 }
@@ -413,7 +424,7 @@ impl Header {
 
     #[inline(never)]
     fn check_other(raw: &RawHeader, call: CallId, payload_len: usize) -> Result<Kind, HeaderFault> {
-        if !(REQUEST..=GOODBYE).contains(&raw.kind) {
+        if !(REQUEST..=GRANT).contains(&raw.kind) {
             return Err(HeaderFault::UnknownKind(raw.kind));
         }
         if raw.flags != 0 {
@@ -435,10 +446,12 @@ impl Header {
             CREDIT => Kind::Credit,
             HEARTBEAT => Kind::Heartbeat,
             GOODBYE => Kind::Goodbye,
+            CREDIT_REQUEST => Kind::CreditRequest,
+            GRANT => Kind::Grant { requests: raw.service.get() },
             // A reply with a field set that replies do not use.
             _ => return Err(HeaderFault::StrayField(raw.kind)),
         };
-        if matches!(raw.kind, CANCEL | CREDIT | HEARTBEAT | GOODBYE) && payload_len != 0 {
+        if (CANCEL..=GRANT).contains(&raw.kind) && payload_len != 0 {
             return Err(HeaderFault::StrayPayload { kind: raw.kind, len: payload_len });
         }
         // Unused fields must be zero, so that a later version can give them a meaning.
@@ -473,6 +486,8 @@ impl Header {
             Kind::Credit => (u64::from(CREDIT) << 32, 0, 0),
             Kind::Heartbeat => (u64::from(HEARTBEAT) << 32, 0, 0),
             Kind::Goodbye => (u64::from(GOODBYE) << 32, 0, 0),
+            Kind::CreditRequest => (u64::from(CREDIT_REQUEST) << 32, 0, 0),
+            Kind::Grant { requests } => (u64::from(GRANT) << 32, service_field(requests), 0),
         };
         RawHeader::of_words(first, call, last_word(self.acks, deadline_us))
     }
@@ -496,6 +511,8 @@ mod tests {
             Kind::Credit,
             Kind::Heartbeat,
             Kind::Goodbye,
+            Kind::CreditRequest,
+            Kind::Grant { requests: 0x0708 },
         ]
         .into_iter()
         .chain(FailureCode::ALL.map(|code| Kind::Failure { call: CALL, code }))
@@ -594,14 +611,21 @@ mod tests {
     fn golden_kinds() {
         let numbers: alloc::vec::Vec<_> =
             every_kind().map(|kind| Header { kind, acks: ACKS }.emit().as_array()[4]).collect();
-        assert_eq!(numbers[..8], [1, 1, 2, 3, 5, 6, 7, 8], "in the order of `every_kind`");
-        assert!(numbers[8..].iter().all(|number| *number == 4), "failures");
+        assert_eq!(numbers[..10], [1, 1, 2, 3, 5, 6, 7, 8, 9, 10], "in the order of `every_kind`");
+        assert!(numbers[10..].iter().all(|number| *number == 4), "failures");
         let failure = Kind::Failure { call: CALL, code: FailureCode::HandlerError };
         let bytes = *Header { kind: failure, acks: ACKS }.emit().as_array();
         #[rustfmt::skip]
         let golden = [
             0, 0, 0, 0, 4, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
             0x02, 0x01, FailureCode::HandlerError as u8, 0, 0x12, 0x11, 0x22, 0x21, 0, 0, 0, 0,
+        ];
+        assert_eq!(bytes, golden);
+        let bytes = *Header { kind: Kind::Grant { requests: 0x0708 }, acks: ACKS }.emit().as_array();
+        #[rustfmt::skip]
+        let golden = [
+            0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0,
+            0, 0, 0x08, 0x07, 0x12, 0x11, 0x22, 0x21, 0, 0, 0, 0,
         ];
         assert_eq!(bytes, golden);
     }
@@ -665,8 +689,9 @@ mod tests {
                 }
             }
         }
-        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat and goodbye all, each of 11 failures 2.
-        assert_eq!(refused, 3 + 3 + 3 + 5 + 5 + 5 + 11 * 2);
+        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat, goodbye and credit request all, grant 4, each of 11
+        // failures 2.
+        assert_eq!(refused, 3 + 3 + 3 + 4 * 5 + 4 + 11 * 2);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl World {
     }
 
     fn has_room(&self, ticket: &RoomTicket) -> bool {
-        self.admission.poll(ticket, Waker::noop(), &Thread) == RoomState::Given
+        self.admission.poll(ticket, Waker::noop(), &Thread).0 == RoomState::Given
     }
 }
 

@@ -60,7 +60,7 @@ impl Queue {
     }
 
     fn state(&self, ticket: &RoomTicket) -> RoomState {
-        self.admission.poll(ticket, Waker::noop(), &self.thread)
+        self.admission.poll(ticket, Waker::noop(), &self.thread).0
     }
 
     fn have_room(&self, tickets: &[RoomTicket]) -> Vec<usize> {
@@ -102,7 +102,7 @@ fn one_waker_is_woken_for_one_unit_of_room() {
     let tasks: Vec<_> = (0..4).map(|_| (queue.joins(CONTROL), Arc::new(Count::default()))).collect();
     for (ticket, count) in &tasks {
         let waker = Waker::from(Arc::clone(count));
-        assert_eq!(queue.admission.poll(ticket, &waker, &queue.thread), RoomState::Waiting);
+        assert_eq!(queue.admission.poll(ticket, &waker, &queue.thread), (RoomState::Waiting, false));
     }
     let woken = || tasks.iter().map(|(_, count)| count.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
     queue.gives();
@@ -131,9 +131,22 @@ fn a_refused_task_keeps_its_place() {
     let tickets: Vec<_> = (0..3).map(|_| queue.joins(CONTROL)).collect();
     queue.gives();
     queue.admission.back(&tickets[0], &NO_CREDIT, &queue.thread);
-    assert_eq!(queue.have_room(&tickets), [1]);
-    assert_eq!(queue.gives(), 1);
+    assert_eq!(queue.have_room(&tickets), [0; 0], "the second task does not overtake it");
+    assert_eq!(queue.gives(), 2);
     assert_eq!(queue.have_room(&tickets), [0, 1], "it is still before the third");
+    queue.admission.until_tick(&tickets[0], &queue.thread);
+    assert_eq!((queue.have_room(&tickets), queue.gives()), (vec![], 0), "both wait for the tick");
+    queue.ticks(Nanos::ZERO);
+    assert_eq!((queue.gives(), queue.have_room(&tickets)), (2, vec![0, 1]));
+}
+
+#[test]
+fn a_task_that_waits_for_the_next_session_does_not_delay_one_that_fails_with_this_one() {
+    let queue = Queue::new(room([1, 0], 1));
+    let waits = queue.joins_until(CONTROL, Nanos::NEVER, WhenDown::Waits);
+    let fails = queue.joins(CONTROL);
+    assert_eq!(queue.gives_while(Available::Down), 1);
+    assert_eq!([&waits, &fails].map(|ticket| queue.state(ticket)), [RoomState::Waiting, RoomState::Given]);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use core::task::Waker;
 
 use pronto_sync::atomic::{Ordering, fence};
-use pronto_wire::CallId;
+use pronto_wire::{CallId, Class};
 
 use super::Session;
 use crate::executor::Executor;
@@ -51,7 +51,11 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Returns the state of a ticket. If it waits, the waker is woken when that changes.
     pub fn poll_queue(&self, ticket: &RoomTicket, waker: &Waker, executor: &impl Executor) -> RoomState {
-        self.admission.poll(ticket, waker, executor)
+        let (state, went_back) = self.admission.poll(ticket, waker, executor);
+        if went_back {
+            self.admit_after_freeing(executor);
+        }
+        state
     }
 
     /// Puts a ticket back to its place in the queue, because its task was refused. `attempt` counts the refusals of this poll of the task,
@@ -106,7 +110,7 @@ impl<Q: QueuePair> Session<Q> {
 
     /// Puts back a credit that was not used.
     #[cold]
-    pub(super) fn put_back(&self, class: pronto_wire::Class, credit: Credit, executor: &impl Executor) {
+    pub(super) fn put_back(&self, class: Class, credit: Credit, executor: &impl Executor) {
         self.credits[class.index()].put_back(credit);
         self.admit_after_freeing(executor);
     }
@@ -127,6 +131,23 @@ impl<Q: QueuePair> Session<Q> {
             if let Some(waker) = given {
                 executor.foreign(|| waker.wake());
             }
+        }
+        for class in Class::ALL {
+            self.ask_for_tasks(class, executor);
+        }
+    }
+
+    /// Asks the peer for a larger window if a task waits for a credit. If another thread holds the engine, that thread does so when it
+    /// releases it, or the next tick does.
+    fn ask_for_tasks(&self, class: Class, executor: &impl Executor) {
+        let may_ask = &self.may_ask[class.index()];
+        let Available::Up(available) = self.available() else { return };
+        // The flag is reset before the recheck of the engine, which comes here again.
+        let asks = may_ask.load(Ordering::Relaxed)
+            && self.admission.lacks_credit(class, available, executor)
+            && may_ask.swap(false, Ordering::Relaxed);
+        if asks && self.in_free_engine(executor, |engine| engine.ask_for_credit(class, self)).is_none() {
+            may_ask.store(true, Ordering::Relaxed);
         }
     }
 

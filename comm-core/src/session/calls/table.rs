@@ -7,11 +7,10 @@
 //! 3. Each claim changes the generation. A late response has the old generation and is therefore dropped.
 #![expect(clippy::cast_possible_truncation, reason = "fields of a packed word are taken at their width")]
 
-use alloc::boxed::Box;
 use core::fmt;
 use core::task::Waker;
 
-use pronto_ring::slots::Slots;
+use pronto_ring::{Growing, Slots};
 use pronto_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{FlagWaker, TryLock, WakeWord};
 use pronto_wire::{CallId, FailureCode, INLINE_PAYLOAD, InlinePayload};
@@ -27,6 +26,9 @@ const BOTH_DONE: u32 = WAITER_GONE | ENGINE_DONE;
 
 const _: () = assert!(ENDED ^ WAITER_GONE ^ ENGINE_DONE == 7, "each mark has a bit of its own");
 
+/// Number of slots for which memory is allocated from the beginning. The others are slower by a call.
+const FEW: u16 = 64;
+
 /// Maximum number of call slots or credits in the engine reserve.
 pub(in crate::session) const MAX_RESERVE: u8 = 8;
 
@@ -39,7 +41,7 @@ const INLINE_WORDS: usize = INLINE_PAYLOAD / 8;
 
 /// The slots of all open calls to one peer.
 pub struct CallTable<L> {
-    slots: Box<[CallSlot<L>]>,
+    slots: Growing<CallSlot<L>>,
     free: Slots,
     /// Engine reserve: free slots that are not in the free list. The last one is taken first. Only the holder of the engine writes it.
     reserve: [AtomicU16; MAX_RESERVE as usize],
@@ -65,7 +67,7 @@ struct CallSlot<L> {
 }
 
 impl<L: Payload> CallTable<L> {
-    /// Returns a table of `capacity` slots.
+    /// Returns a table of `capacity` slots. Memory for those after the first [`FEW`] is allocated when they are needed.
     pub fn new(capacity: u16) -> Self {
         let slot = || CallSlot {
             state: AtomicU32::new(0),
@@ -76,21 +78,28 @@ impl<L: Payload> CallTable<L> {
             sleeper: WakeWord::new(),
             waker: FlagWaker::new(),
         };
-        let slots = (0..capacity).map(|_| slot()).collect();
+        let (slots, free) = (Growing::new(FEW.into(), capacity.into(), slot), Slots::growing(FEW, capacity));
         let max_reserve = max_reserve(capacity);
         let reserve = core::array::from_fn(|_| AtomicU16::new(0));
-        Self { slots, free: Slots::new(capacity), reserve, reserve_count: AtomicU32::new(0), max_reserve }
+        Self { slots, free, reserve, reserve_count: AtomicU32::new(0), max_reserve }
     }
 
     /// Claims a free slot. Returns `None` if all slots are in use.
     pub fn claim(&self) -> Option<CallId> {
-        self.free.claim().map(|index| self.begin(index))
+        loop {
+            if let Some(index) = self.free.claim() {
+                return Some(self.begin(index));
+            }
+            if !self.free.grow() {
+                return None;
+            }
+        }
     }
 
     /// Starts a new use of a slot.
     #[inline(always)]
     fn begin(&self, index: u16) -> CallId {
-        let slot = &self.slots[usize::from(index)];
+        let slot = self.slots.at(index.into());
         debug_assert!(
             slot.state.load(Ordering::Relaxed) & (ENDED | ENGINE_DONE) != ENDED,
             "a slot is used again when no response is outstanding"
@@ -148,13 +157,13 @@ impl<L: Payload> CallTable<L> {
 
     /// Returns whether any slot was ever used.
     pub fn was_used(&self) -> bool {
-        self.slots.iter().any(|slot| slot.generation.load(Ordering::Relaxed) != 0)
+        self.slots.made().any(|(_, slot)| slot.generation.load(Ordering::Relaxed) != 0)
     }
 
     /// Returns whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
         // SYNC: pairs with the release in `end`, whose earlier writes are visible after this.
-        self.slots[usize::from(call.slot)].state.load(Ordering::Acquire) & ENDED != 0
+        self.slots.at(call.slot.into()).state.load(Ordering::Acquire) & ENDED != 0
     }
 
     /// Takes the end of a call that has ended. The waiter is then done with the slot.
@@ -163,7 +172,7 @@ impl<L: Payload> CallTable<L> {
             self.is_current(call) && self.has_ended(call),
             "a waiter takes the end of its own call"
         );
-        let slot = &self.slots[usize::from(call.slot)];
+        let slot = self.slots.at(call.slot.into());
         let end = slot.unpack();
         self.leave(call);
         end
@@ -172,7 +181,7 @@ impl<L: Payload> CallTable<L> {
     /// Called when the waiter leaves without the end. Returns whether the engine still expects a response, so that a cancellation is worth
     /// sending.
     pub fn leave(&self, call: CallId) -> bool {
-        let slot = &self.slots[usize::from(call.slot)];
+        let slot = self.slots.at(call.slot.into());
         // SYNC: releases what the waiter read; pairs with the claim of the slot's next user through the free list.
         let before = slot.state.fetch_or(WAITER_GONE, Ordering::AcqRel);
         debug_assert!(before & WAITER_GONE == 0, "a waiter leaves its slot once");
@@ -184,7 +193,7 @@ impl<L: Payload> CallTable<L> {
 
     /// Returns whether the waiter has left without the end of this call.
     pub(in crate::session) fn was_left(&self, call: CallId) -> bool {
-        let slot = &self.slots[usize::from(call.slot)];
+        let slot = self.slots.at(call.slot.into());
         slot.generation.load(Ordering::Relaxed) == call.generation
             && slot.state.load(Ordering::Relaxed) & WAITER_GONE != 0
     }
@@ -192,7 +201,7 @@ impl<L: Payload> CallTable<L> {
     /// Stores the end of a call and wakes its waiter. `expects` tells whether a response may still arrive. Returns whether a waiter takes
     /// the end.
     pub fn end(&self, call: CallId, end: End<L>, expects: Expects, executor: &impl Executor) -> bool {
-        let slot = &self.slots[usize::from(call.slot)];
+        let slot = self.slots.at(call.slot.into());
         debug_assert!(slot.state.load(Ordering::Relaxed) & (ENDED | ENGINE_DONE) == 0, "a call ends once");
         slot.pack(end);
         let bits = if matches!(expects, Expects::Nothing) { ENDED | ENGINE_DONE } else { ENDED };
@@ -222,7 +231,7 @@ impl<L: Payload> CallTable<L> {
 
     /// Records that no response is expected any more for a call that has already ended.
     pub fn settle(&self, call: CallId) {
-        let before = self.slots[usize::from(call.slot)].state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
+        let before = self.slots.at(call.slot.into()).state.fetch_or(ENGINE_DONE, Ordering::AcqRel);
         debug_assert!(before & ENGINE_DONE == 0, "a slot is settled once");
         debug_assert!(before & (ENDED | WAITER_GONE) != 0, "a slot is settled after its waiter's end");
         if before & WAITER_GONE != 0 {
@@ -232,7 +241,7 @@ impl<L: Payload> CallTable<L> {
 
     /// Returns whether the slot still belongs to this call, ended or not.
     pub(in crate::session) fn is_current(&self, call: CallId) -> bool {
-        self.slots[usize::from(call.slot)].generation.load(Ordering::Relaxed) == call.generation
+        self.slots.at(call.slot.into()).generation.load(Ordering::Relaxed) == call.generation
     }
 
     /// Returns whether the slot still belongs to this call, and its waiter is not known to have left.
@@ -255,7 +264,7 @@ impl<L: Payload> CallTable<L> {
     pub(in crate::session) fn end_claimed(&self, executor: &impl Executor) -> usize {
         let mut ended = 0;
         for call in self.claimed() {
-            let state = self.slots[usize::from(call.slot)].state.load(Ordering::Acquire);
+            let state = self.slots.at(call.slot.into()).state.load(Ordering::Acquire);
             if state & ENGINE_DONE != 0 {
                 continue;
             }
@@ -271,9 +280,9 @@ impl<L: Payload> CallTable<L> {
 
     /// Returns every claimed slot outside of the engine reserve, with its current generation.
     fn claimed(&self) -> impl Iterator<Item = CallId> {
-        let indices = (0u16..).zip(&self.slots);
+        let slots = self.slots.made().map(|(index, slot)| (index as u16, slot));
         let claimed =
-            indices.filter(move |(index, _)| self.free.is_claimed(*index) && !self.is_reserved(*index));
+            slots.filter(move |(index, _)| self.free.is_claimed(*index) && !self.is_reserved(*index));
         claimed.map(|(slot, state)| CallId { slot, generation: state.generation.load(Ordering::Relaxed) })
     }
 
@@ -294,18 +303,18 @@ impl<L: Payload> CallTable<L> {
 
     /// Returns the word on which a blocked waiter of this call sleeps.
     pub fn sleeper(&self, slot: u16) -> &WakeWord {
-        &self.slots[usize::from(slot)].sleeper
+        &self.slots.at(slot.into()).sleeper
     }
 
     /// Registers a future's waker. Check [`CallTable::has_ended`] afterwards.
     pub fn register(&self, call: CallId, waker: &Waker) {
-        self.slots[usize::from(call.slot)].waker.register(waker);
+        self.slots.at(call.slot.into()).waker.register(waker);
     }
 
     /// Engine only: wakes the tasks that await the end of a call, because the link has changed.
     pub(in crate::session) fn wake_tasks(&self, executor: &impl Executor) {
         for call in self.claimed() {
-            if let Some(waker) = self.slots[usize::from(call.slot)].waker.take() {
+            if let Some(waker) = self.slots.at(call.slot.into()).waker.take() {
                 executor.foreign(|| waker.wake());
             }
         }
@@ -313,10 +322,10 @@ impl<L: Payload> CallTable<L> {
 
     fn recycle(&self, index: u16) {
         debug_assert!(
-            self.slots[usize::from(index)].state.load(Ordering::Relaxed) & BOTH_DONE == BOTH_DONE,
+            self.slots.at(index.into()).state.load(Ordering::Relaxed) & BOTH_DONE == BOTH_DONE,
             "a slot is free when its waiter and the engine are done with it"
         );
-        if let Some(mut lease) = self.slots[usize::from(index)].lease.try_lock() {
+        if let Some(mut lease) = self.slots.at(index.into()).lease.try_lock() {
             *lease = None;
         }
         self.free.release(index);

@@ -152,7 +152,9 @@ impl<Q: QueuePair> Engine<Q> {
                     self.retry_backlog(class, turn);
                 }
             }
-            Kind::Credit | Kind::Heartbeat | Kind::Goodbye => self.post_or_keep(outgoing, turn),
+            Kind::Credit | Kind::Heartbeat | Kind::Goodbye | Kind::CreditRequest | Kind::Grant { .. } => {
+                self.post_or_keep(outgoing, turn)
+            }
         }
     }
 

@@ -1,9 +1,10 @@
-//! Control messages: credit returns, and cancellations of calls.
+//! Control messages: credit returns, the growth of windows, and cancellations of calls.
 
+use pronto_sync::atomic::Ordering;
 use pronto_wire::{Class, Kind};
 
 use super::Engine;
-use crate::fabric::QueuePair;
+use crate::fabric::{FabricError, QueuePair};
 use crate::session::connection::Link;
 use crate::session::outgoing::{Carrier, Outgoing, OutgoingPayload};
 use crate::session::shared::Shared;
@@ -17,7 +18,41 @@ impl<Q: QueuePair> Engine<Q> {
         self.credits = self.credits.wrapping_add(usize::from(alone));
     }
 
-    /// Sends a message with the credits to return, if no other message carries them soon.
+    /// Asks the peer for a larger window. Returns `None` if there is no room for the message.
+    #[cold]
+    pub(in crate::session) fn ask_for_credit(
+        &mut self,
+        class: Class,
+        shared: &Shared<Q::Lease>,
+    ) -> Option<()> {
+        let asked = self.phase.is_linked() && self.control(class, Kind::CreditRequest, shared);
+        asked.then(|| self.ring_pending(class, shared))
+    }
+
+    /// Processes a request of the peer for a larger window.
+    #[cold]
+    pub(in crate::session) fn grant_more(&mut self, class: Class, shared: &Shared<Q::Lease>) {
+        let connection = self.connection(class);
+        connection.grant_more();
+        shared.granted[class.index()].store(connection.granted.into(), Ordering::Relaxed);
+    }
+
+    /// Processes a grant of the peer.
+    #[cold]
+    pub(in crate::session) fn granted(
+        &mut self,
+        class: Class,
+        requests: u16,
+        shared: &Shared<Q::Lease>,
+    ) -> Result<(), FabricError> {
+        let connection = self.connection(class);
+        let more = connection.take_grant(requests)?;
+        shared.may_ask[class.index()].store(connection.may_get_more(), Ordering::Relaxed);
+        shared.credits[class.index()].give(more);
+        Ok(())
+    }
+
+    /// Sends a message with the credits to return, if no other message carries them soon, and the grants that are due.
     #[inline]
     pub(in crate::session) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
         let Some(Link { connections: [control, bulk], .. }) = self.phase.link() else { return };
@@ -25,10 +60,23 @@ impl<Q: QueuePair> Engine<Q> {
         let (owes, owes_bulk) =
             (control.owes_credit(returned.count()), bulk.owes_credit(returned_bulk.count()));
         if owes {
-            self.control(Class::Control, Kind::Credit, shared);
+            self.send_credit(Class::Control, shared);
         }
         if owes_bulk {
-            self.control(Class::Bulk, Kind::Credit, shared);
+            self.send_credit(Class::Bulk, shared);
+        }
+    }
+
+    /// Sends a message with the credits to return, as a grant if one is due.
+    fn send_credit(&mut self, class: Class, shared: &Shared<Q::Lease>) {
+        let connection = self.connection(class);
+        if !connection.grant_is_due {
+            self.control(class, Kind::Credit, shared);
+            return;
+        }
+        let requests = connection.granted;
+        if self.control(class, Kind::Grant { requests }, shared) {
+            self.connection(class).grant_is_due = false;
         }
     }
 
@@ -39,9 +87,9 @@ impl<Q: QueuePair> Engine<Q> {
         kind: Kind,
         shared: &Shared<Q::Lease>,
     ) -> bool {
-        // Credit returns and heartbeats do not wait behind the backlog: its messages may wait for a credit that the peer returns only after
+        // Credits, grants and heartbeats do not wait behind the backlog: its messages may wait for a credit that the peer returns only after
         // it has received one. Cancellations and goodbyes stay behind the requests that they concern.
-        let waits = !matches!(kind, Kind::Credit | Kind::Heartbeat) && !self.backlog.is_empty(class);
+        let waits = matches!(kind, Kind::Cancel { .. } | Kind::Goodbye) && !self.backlog.is_empty(class);
         if waits {
             return false;
         }

@@ -98,7 +98,7 @@ impl<Q: QueuePair> Engine<Q> {
         if !connection.pending.is_due() {
             return;
         }
-        let window = connection.peer_window.requests;
+        let window = connection.peer_granted;
         let is_held = match connection.stream.posted(turn.executor.now(), len, window) {
             Step::Ring => false,
             Step::Hold => true,

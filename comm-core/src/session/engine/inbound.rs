@@ -95,6 +95,14 @@ impl<Q: QueuePair> Engine<Q> {
                 self.credit_received();
             }
             Kind::Heartbeat => self.control_received(class),
+            Kind::CreditRequest => {
+                self.control_received(class);
+                self.grant_more(class, turn.shared);
+            }
+            Kind::Grant { requests } => {
+                self.control_received(class);
+                self.granted(class, requests, turn.shared)?;
+            }
             Kind::Goodbye => {
                 self.control_received(class);
                 self.phase.link_mut().expect("the link still exists").peer_draining = true;
@@ -202,7 +210,7 @@ impl<Q: QueuePair> Engine<Q> {
         let connection = self.connection(class);
         connection.requests_received = connection.requests_received.wrapping_add(1);
         let in_hand = connection.in_hand(shared.returned[class.index()].count());
-        if in_hand > connection.window.requests { Err(PeerFault::Overrun.into()) } else { Ok(()) }
+        if in_hand > connection.granted { Err(PeerFault::Overrun.into()) } else { Ok(()) }
     }
 
     /// Returns the credit of a request or notification that needs no handler any more.

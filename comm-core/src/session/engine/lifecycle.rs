@@ -62,6 +62,8 @@ impl<Q: QueuePair> Engine<Q> {
             turn.shared.rings[class.index()].set(Some(ring), || back_off.pause(turn.executor));
             turn.shared.returned[class.index()].reset(self.generation);
             turn.shared.acks_sent[class.index()].store(0, Ordering::Relaxed);
+            turn.shared.granted[class.index()].store(connection.granted.into(), Ordering::Relaxed);
+            turn.shared.may_ask[class.index()].store(connection.may_get_more(), Ordering::Relaxed);
             let max_payload = connection.peer_window.max_payload;
             turn.shared.max_payload[class.index()].store(max_payload, Ordering::Relaxed);
         }
@@ -70,7 +72,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.last_calls = BySlot::new(agreement.peer_windows[0].replies);
             turn.shared.types.replace(&agreement.types);
             // Another incarnation of the peer uses the same slots and generations for other calls.
-            turn.shared.cancelled.made().for_each(|slot| slot.store(0, Ordering::Relaxed));
+            turn.shared.cancelled.made().for_each(|(_, slot)| slot.store(0, Ordering::Relaxed));
         }
         turn.shared.arming.set(Armed::Nothing);
         let info = link.info;

@@ -167,7 +167,14 @@ impl<Q: QueuePair> Engine<Q> {
             return Some(credit);
         }
         self.settle_early(shared);
-        credits.take_in_engine()
+        let credit = credits.take_in_engine();
+        let may_ask = &shared.may_ask[class.index()];
+        // Asked once until the peer grants more.
+        if credit.is_none() && may_ask.load(Ordering::Relaxed) && self.ask_for_credit(class, shared).is_some()
+        {
+            may_ask.store(false, Ordering::Relaxed);
+        }
+        credit
     }
 
     /// Posts one message on the current link. Returns it as an error if there is no room.

@@ -214,7 +214,12 @@ impl Peer {
                 let once = self.answered.insert(call);
                 assert!(once || self.wild.contains(&call.slot), "two responses to {call:?} on a link");
             }
-            Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye => {}
+            Kind::Cancel { .. }
+            | Kind::Credit
+            | Kind::Heartbeat
+            | Kind::Goodbye
+            | Kind::CreditRequest
+            | Kind::Grant { .. } => {}
         }
     }
 }

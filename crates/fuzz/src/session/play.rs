@@ -189,13 +189,12 @@ impl Play {
             6 => Kind::Failure { call, code: FailureCode::NoHandler },
             7 => Kind::Cancel { call },
             8 => Kind::Credit,
-            _ => {
-                if generation < 128 {
-                    Kind::Heartbeat
-                } else {
-                    Kind::Goodbye
-                }
-            }
+            _ => match generation / 64 {
+                0 => Kind::Heartbeat,
+                1 => Kind::Goodbye,
+                2 => Kind::CreditRequest,
+                _ => Kind::Grant { requests: slot },
+            },
         };
         let Acks { received, returned } = self.peer.acks(class);
         // One frame in four acknowledges or returns another number than a correct peer.
@@ -204,8 +203,10 @@ impl Play {
             received: received.wrapping_add(delta(bytes.byte())),
             returned: returned.wrapping_add(delta(bytes.byte())),
         };
-        let has_payload =
-            !matches!(kind, Kind::Cancel { .. } | Kind::Credit | Kind::Heartbeat | Kind::Goodbye);
+        let has_payload = matches!(
+            kind,
+            Kind::Request { .. } | Kind::Notification { .. } | Kind::Reply { .. } | Kind::Failure { .. }
+        );
         let len = if has_payload { bytes.below(LONGEST + 1) } else { 0 };
         self.peer.send(class, &Header { kind, acks }.emit(), bytes.up_to(len));
     }

@@ -158,6 +158,8 @@ pub struct LimitsConfig {
     pub calls: Option<u16>,
     /// Maximum number of requests that a peer may have in flight, by class.
     pub requests: Option<[u16; 2]>,
+    /// Number of these when a link begins, by class.
+    pub first_requests: Option<[u16; 2]>,
     /// Maximum payload length in bytes, by class.
     pub max_payload: Option<[u32; 2]>,
     /// Send memory in bytes, by class.
@@ -407,6 +409,7 @@ impl LimitsConfig {
         Limits {
             calls: self.calls.unwrap_or(default.calls),
             requests: self.requests.unwrap_or(default.requests),
+            first_requests: self.first_requests.unwrap_or(default.first_requests),
             max_payload: self.max_payload.unwrap_or(default.max_payload),
             send_memory: self.send_memory.unwrap_or(default.send_memory),
             liveness: default.liveness,

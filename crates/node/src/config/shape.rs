@@ -6,7 +6,7 @@ use crate::config::ConfigError;
 use crate::config::checks::LAST_NODE;
 
 /// Keys of numbers and lists of numbers, with their least and greatest value.
-const RANGES: [(&str, i64, i64); 15] = [
+const RANGES: [(&str, i64, i64); 16] = [
     ("node", 1, LAST_NODE as i64),
     ("peer.node", 1, LAST_NODE as i64),
     ("workers", 1, 1_024),
@@ -15,6 +15,7 @@ const RANGES: [(&str, i64, i64); 15] = [
     ("spin_down_us", 1, 1_000_000),
     ("limits.calls", 1, pronto_core::session::MAX_CALLS as i64),
     ("limits.requests", 1, 4_096),
+    ("limits.first_requests", 1, 4_096),
     ("limits.max_payload", 4_096, 4 << 20),
     ("limits.send_memory", 1 << 20, 1 << 30),
     ("limits.liveness_ms", 100, 3_600_000),
@@ -30,11 +31,12 @@ const RANGES: [(&str, i64, i64); 15] = [
 const LIVENESS_MS: i64 = 3_000;
 
 /// Keys of lists, with an example of each.
-const LISTS: [(&str, &str); 6] = [
+const LISTS: [(&str, &str); 7] = [
     ("listen", "listen = [\"shm:/run/pronto/1.sock\", \"tcp:127.0.0.1:7001\"]"),
     ("peer", "[[peer]]"),
     ("peer.address", "address = [\"shm:/run/pronto/2.sock\", \"tcp:127.0.0.1:7002\"]"),
-    ("limits.requests", "requests = [64, 56]"),
+    ("limits.requests", "requests = [1024, 1024]"),
+    ("limits.first_requests", "first_requests = [64, 56]"),
     ("limits.max_payload", "max_payload = [65536, 4194304]"),
     ("limits.send_memory", "send_memory = [8388608, 33554432]"),
 ];
@@ -102,7 +104,7 @@ mod tests {
             ("node = -1", "node = -1: must be from 1 to 63999"),
             ("node = 1\nworkers = -4", "workers = -4: must be from 1 to 1024"),
             ("node = 1\nspin_down_us = 0", "spin_down_us = 0: must be from 1 to 1000000"),
-            ("node = 1\n[limits]\ncalls = 70000", "limits.calls = 70000: must be from 1 to 1024"),
+            ("node = 1\n[limits]\ncalls = 70000", "limits.calls = 70000: must be from 1 to 4096"),
             ("node = 1\n[limits]\nrequests = [64, -5]", "limits.requests = -5: must be from 1 to 4096"),
             (
                 "node = 1\n[limits]\nheartbeat_ms = 3000",

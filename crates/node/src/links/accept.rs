@@ -145,7 +145,7 @@ impl Shared {
         let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
             let tried = match (device, agreement.features & RDMA != 0) {
                 (Ok(device), true) => {
-                    device.accept(&mut handshake, connections(&agreement))?.map(|link| (link, device))
+                    device.accept(&mut handshake, connections(&agreement.fixed()))?.map(|link| (link, device))
                 }
                 (Ok(_), false) => Err(NOT_OFFERED.into()),
                 (Err(why), _) => Err(why),

@@ -82,9 +82,9 @@ impl Shared {
                 let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.local = handshake.peer_addr().ip().is_loopback();
                 let tried = match (device, agreement.features & RDMA != 0) {
-                    (Ok(device), true) => {
-                        device.dial(&mut handshake, connections(&agreement))?.map(|link| (link, device))
-                    }
+                    (Ok(device), true) => device
+                        .dial(&mut handshake, connections(&agreement.fixed()))?
+                        .map(|link| (link, device)),
                     (Ok(_), false) => Err(NOT_OFFERED.into()),
                     (Err(why), _) => Err(why),
                 };

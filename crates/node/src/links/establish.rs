@@ -59,6 +59,7 @@ impl Shared {
                 let streams = handshake.within(ESTABLISH).establish_streams()?;
                 let (pairs, line) = link.finish(streams).map_err(NoLink::Rdma)?;
                 self.host.note_choice(peer, format!("verbs: {} reaches it", device.name()));
+                let agreement = agreement.fixed();
                 return Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Link(line))));
             }
             Err(why) => why,

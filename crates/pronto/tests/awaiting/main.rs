@@ -9,3 +9,4 @@ mod rig;
 mod room;
 mod runtimes;
 mod transfers;
+mod window;

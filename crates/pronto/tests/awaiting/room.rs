@@ -5,7 +5,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use pronto::{CallError, CallRejection, Executed, SendError, WaitPolicy};
+use pronto::{CallError, CallRejection, Executed, Limits, SendError, WaitPolicy};
 
 use crate::executor::{Executor, block_on};
 use crate::rig::{Again, Echo, Held, LONG, Noted, Page, Pair, Sum, TRANSPORTS, pair, pair_with, until};
@@ -135,7 +135,8 @@ fn a_deadline_ends_a_wait_for_a_credit_while_no_call_is_open() {
     let gate = Arc::new(Mutex::new(()));
     let blocks = Arc::clone(&gate);
     let pair = pair_with("shm", "credit-deadline", WINDOW, move |server| {
-        server.on(move |_, _: Noted| drop(blocks.lock().unwrap()))
+        let limits = Limits { requests: [8, 8], ..Limits::default() };
+        server.limits(limits).on(move |_, _: Noted| drop(blocks.lock().unwrap()))
     });
     let closed = gate.lock().unwrap();
     while pair.peer.notify(&Noted { number: 0 }).is_ok() {}

@@ -57,7 +57,8 @@ fn held_bulk_messages_leave_work_slots_for_control() {
     for transport in TRANSPORTS {
         let (go, gate) = channel::<()>();
         let gate = Mutex::new(gate);
-        let limits = Limits { requests: [64, HELD], calls: HELD, ..Limits::default() };
+        let limits =
+            Limits { requests: [64, HELD], first_requests: [64, HELD], calls: HELD, ..Limits::default() };
         let node = server(1, &address(transport, "held-bulk"))
             .limits(limits)
             .on(move |_, heap: Heap| {

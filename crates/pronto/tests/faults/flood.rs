@@ -98,8 +98,8 @@ fn a_peer_that_receives_no_reply_delays_no_other_peer() {
         let events = node.events();
         let mut raw = Raw::greet(9, &address);
         event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
-        // The peer requests as many large replies as it may, and receives none of them.
-        let slots = raw.agreement.windows[0].replies;
+        // The peer requests as many large replies as it may without a larger window, and receives none of them.
+        let slots = raw.agreement.peer_windows[0].requests;
         for slot in 0..slots {
             let request = raw.request::<Fetch>(slot, 1);
             raw.post(Class::Control, request, &(4_u32 << 20).wrapping_sub(64).to_le_bytes()).unwrap();

@@ -237,7 +237,7 @@ fn nested_calls_go_deep_with_one_worker() {
 fn spare_workers_have_a_bound() {
     let _shared = shared_run();
     // Room for more calls than there are spare workers.
-    let limits = Limits { calls: 200, requests: [200, 200], ..Limits::default() };
+    let limits = Limits { calls: 200, requests: [200, 200], first_requests: [200, 200], ..Limits::default() };
     let [one, two] = nested("shm", WaitPolicy::Block, "spares", limits);
     let peer = two.wait_for_peer(1, TIMEOUT).unwrap();
     one.wait_for_peer(2, TIMEOUT).unwrap();

@@ -243,13 +243,15 @@ fn a_reply_that_acknowledges_unsent_messages_ends_the_session() {
 /// Shows: protocol.response-kept
 #[test]
 fn a_peer_that_never_acknowledges_costs_no_memory() {
+    // More than twice the messages that can be in flight.
+    const MANY: u32 = 6_000;
     let _shared = shared_run();
     for transport in TRANSPORTS {
         let mut scenario = Scenario::start(transport, "never");
         let silent = Acks::default();
         let mut dropped = false;
         // Every reply is received and none is acknowledged: the node must not keep them all.
-        'calls: for generation in 1..=2000_u32 {
+        'calls: for generation in 1..=MANY {
             let request = scenario.raw.request::<Fetch>(0, generation);
             let header = Header { kind: request, acks: silent }.emit();
             if scenario.raw.send(Class::Control, &header, &100_u32.to_le_bytes()).is_err() {
@@ -267,8 +269,47 @@ fn a_peer_that_never_acknowledges_costs_no_memory() {
                 }
             }
         }
-        assert!(dropped, "{transport}: the node keeps 2000 replies for a peer that acknowledges none");
+        assert!(dropped, "{transport}: the node keeps {MANY} replies for a peer that acknowledges none");
         scenario.ends_with(PeerFault::Unacknowledged);
+    }
+}
+
+/// Shows: protocol.grant
+#[test]
+fn grants_beyond_the_announced_window_end_the_session() {
+    let _shared = shared_run();
+    for transport in TRANSPORTS {
+        for wrong in [|most, _| most + 1, |_, first| first - 1] {
+            let mut scenario = Scenario::start(transport, "grants");
+            // The windows that the raw peer has announced.
+            let window = scenario.raw.agreement.windows[0];
+            let mut grant = |requests| {
+                scenario.raw.post(Class::Control, Kind::Grant { requests }, &[]).unwrap();
+            };
+            grant(window.requests);
+            grant(wrong(window.grows_to, window.requests));
+            scenario.ends_with(PeerFault::Unasked);
+        }
+    }
+}
+
+/// Shows: protocol.grant
+#[test]
+fn a_request_for_a_larger_window_is_granted_up_to_the_announced_one() {
+    let _shared = shared_run();
+    for transport in TRANSPORTS {
+        let mut scenario = Scenario::start(transport, "asks");
+        let window = scenario.raw.agreement.peer_windows[0];
+        let mut granted = window.requests;
+        while granted < window.grows_to {
+            scenario.raw.post(Class::Control, Kind::CreditRequest, &[]).unwrap();
+            granted = (granted * 2).min(window.grows_to);
+            let (header, _) = scenario.raw.receive(Class::Control);
+            assert_eq!(header.kind, Kind::Grant { requests: granted });
+        }
+        // Further ones are no fault, and are not granted.
+        scenario.raw.post(Class::Control, Kind::CreditRequest, &[]).unwrap();
+        scenario.assert_works();
     }
 }
 

@@ -11,7 +11,13 @@ use super::pair::{Outcome, Pair, key, spec};
 
 /// Room for more notifications than the submission queue takes.
 fn many() -> Limits {
-    Limits { calls: 8, requests: [512, 8], send_memory: [1 << 20; 2], ..Limits::default() }
+    Limits {
+        calls: 8,
+        requests: [512, 8],
+        first_requests: [512, 8],
+        send_memory: [1 << 20; 2],
+        ..Limits::default()
+    }
 }
 
 /// A handler of the near side that fills the submission queue and then abandons calls.

@@ -16,7 +16,13 @@ use super::pair::{Asked, Outcome, Pair, number, respond};
 const DEFERRED: u64 = 400;
 
 fn many() -> Limits {
-    Limits { calls: 512, requests: [512, 8], send_memory: [1 << 20; 2], ..Limits::default() }
+    Limits {
+        calls: 512,
+        requests: [512, 8],
+        first_requests: [512, 8],
+        send_memory: [1 << 20; 2],
+        ..Limits::default()
+    }
 }
 
 /// Returns [`DEFERRED`] calls that the callee has received.

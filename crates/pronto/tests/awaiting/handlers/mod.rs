@@ -45,7 +45,7 @@ struct Nodes {
 }
 
 fn limits() -> Limits {
-    Limits { calls: 512, requests: [512, 512], ..Limits::default() }
+    Limits { calls: 512, requests: [512, 512], first_requests: [512, 512], ..Limits::default() }
 }
 
 fn nodes(transport: &str, name: &str, serve: impl FnOnce(Builder) -> Builder) -> Nodes {
