@@ -244,6 +244,9 @@ pub trait QueuePair: Send + fmt::Debug {
     /// peer that breaks the rules.
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError>;
 
+    /// Frees memory that the queue pair keeps to be faster the next time. Called when the connection is idle.
+    fn give_back(&mut self) {}
+
     /// Moves the queue pair to the error state: it sends and receives no more messages, notifies the peer if the transport can,
     /// and completes outstanding work requests as flushed. Poll until nothing is found before dropping the queue pair.
     fn close(&mut self);

@@ -95,6 +95,14 @@ impl Region {
         Ok(())
     }
 
+    /// Copies bytes of other shared memory to `offset`. Each byte that a peer writes during the copy may be old or new.
+    pub fn write_from(&self, offset: usize, bytes: SharedBytes<'_>) -> Result<(), OutOfBounds> {
+        let at = self.at(offset, bytes.len())?;
+        // SAFETY: as for read.
+        unsafe { bytes.copy_to_shared(at) };
+        Ok(())
+    }
+
     /// Returns the eight aligned bytes at `offset` as an atomic, for providers that use the CPU's atomic instructions.
     pub fn word(&self, offset: usize) -> Result<&AtomicU64, OutOfBounds> {
         if !offset.is_multiple_of(8) {

@@ -129,6 +129,14 @@ impl<Q: QueuePair> Connection<Q> {
         true
     }
 
+    /// Frees memory that an idle connection does not need.
+    pub(super) fn give_back(&mut self) {
+        self.control.shrink_to_fit();
+        self.notifications.shrink_to_fit();
+        self.responses.shrink_to_fit();
+        self.qp.give_back();
+    }
+
     /// Returns whether there is nothing to process.
     #[inline(always)]
     pub(super) fn is_quiet(&self) -> bool {
@@ -172,13 +180,6 @@ impl<Q> Connection<Q> {
             held_from: 0,
             failed: false,
         }
-    }
-
-    /// Frees memory that the connection no longer needs.
-    pub(super) fn give_back(&mut self) {
-        self.control.shrink_to_fit();
-        self.notifications.shrink_to_fit();
-        self.responses.shrink_to_fit();
     }
 
     /// Grants the peer twice as many requests as before, which it has asked for, as far as this side allows.

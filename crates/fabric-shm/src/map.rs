@@ -101,6 +101,14 @@ impl Mapping {
         Ok(())
     }
 
+    /// Copies bytes of other shared memory in. Fails on a read-only mapping.
+    pub(crate) fn write_from(&self, offset: u64, bytes: SharedBytes<'_>) -> Result<(), OutOfBounds> {
+        let at = self.writable_at(offset, bytes.len())?;
+        // SAFETY: as for write.
+        unsafe { bytes.copy_to_shared(at) };
+        Ok(())
+    }
+
     /// Returns eight aligned bytes of a writable mapping.
     pub(crate) fn word(&self, offset: u64) -> Result<&AtomicU64, OutOfBounds> {
         let at = self.writable_at(offset, size_of::<u64>())?.cast::<AtomicU64>();

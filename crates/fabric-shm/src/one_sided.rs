@@ -1,14 +1,16 @@
 //! One-sided access: grants given and grants held.
 //!
-//! The region's descriptor is sent with the grant, read-only unless the peer may write, and the holder maps the granted
-//! pages. A word per grant in the giver's segment says whether the grant is live. The holder reads the word before
-//! every access, so that an access needs no action on the giver's side. It reads the word again afterwards: an access
-//! during which the grant ended is not reported as done. The kernel enforces which processes can map the file and whether it can be
-//! written. Bounds within pages, and revocation, bind only a peer that runs this code.
+//! The region's descriptor is sent with the grant, read-only unless the peer may write, and the holder maps the region. A word
+//! per grant in the giver's segment says whether the grant is live. The holder reads the word before every access, so that an
+//! access needs no action on the giver's side. It reads the word again afterwards: an access during which the grant ended is not
+//! reported as done. The kernel enforces which processes can map the file and whether it can be written. Bounds within the
+//! region, and revocation, bind only a peer that runs this code.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use nix::errno::Errno;
+use nix::sys::stat::fstat;
 use pronto_core::fabric::{
     FabricError, Grant, GrantError, GrantId, OutOfBounds, PeerFault, PostError, Region, RemoteRange, Rights,
 };
@@ -16,12 +18,10 @@ use pronto_sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::announce::Announcement;
 use crate::layout::MAX_GRANTS;
-use crate::map::{Access, Mapping, OwnArray, PAGE, PeerArray};
-use crate::receive::map_peer;
+use crate::map::{Access, Mapping, OwnArray, PeerArray};
+use crate::receive::{map_peer, system};
 use crate::regions;
 
-/// Bytes copied at a time between two shared memories, through a buffer on the stack.
-const PIECE: usize = 4096;
 /// Grant word of an unused slot.
 const NOBODY: u32 = 0;
 
@@ -101,8 +101,9 @@ impl Given {
 #[derive(Debug)]
 struct HeldGrant {
     generation: u32,
-    memory: Mapping,
-    /// Offset of the grant in `memory`, which begins at a page boundary.
+    /// The mapping of the whole region.
+    memory: Arc<Mapping>,
+    /// Offset of the grant in the region.
     start: u64,
     len: u64,
     rights: Rights,
@@ -114,27 +115,41 @@ pub(crate) struct Held {
     /// The peer's grant words.
     words: PeerArray<AtomicU32>,
     grants: Box<[Option<HeldGrant>]>,
-    /// Number of mapped grants.
+    /// Number of grants in the table.
     mapped: usize,
+    regions: MappedRegions,
 }
 
 impl Held {
     pub(crate) fn new(words: PeerArray<AtomicU32>) -> Self {
-        Self { words, grants: (0..MAX_GRANTS).map(|_| None).collect(), mapped: 0 }
+        let grants = (0..MAX_GRANTS).map(|_| None).collect();
+        Self { words, grants, mapped: 0, regions: MappedRegions::default() }
     }
 
-    /// Maps a grant that the peer announced.
+    /// Maps the region of a grant that the peer announced, unless it is mapped already.
     pub(crate) fn adopt(&mut self, what: Announcement, fd: &OwnedFd) -> Result<(), FabricError> {
         let Announcement::Grant { slot, generation, start, len, rights } = what else { return Ok(()) };
         let place = self.grants.get_mut(slot as usize);
         let place = place.ok_or_else(|| PeerFault::Offset { offset: slot.into(), len: MAX_GRANTS as u64 })?;
-        let skip = start % PAGE as u64;
-        let mapped = skip.checked_add(len).ok_or(PeerFault::Offset { offset: start, len })?;
+        self.mapped -= usize::from(place.take().is_some());
         let access = if rights.write || rights.atomic { Access::Write } else { Access::Read };
-        let memory = map_peer(fd, start - skip, Some(mapped.max(1)), access)?;
-        self.mapped += usize::from(place.is_none());
-        *place = Some(HeldGrant { generation, memory, start: skip, len, rights });
+        let memory = self.regions.mapped(fd, access)?;
+        let region = memory.len() as u64;
+        let rest = start.checked_add(len).and_then(|_| region.checked_sub(start));
+        match rest {
+            Some(rest) if len <= rest => {}
+            Some(max @ 1..) => return Err(PeerFault::Length { len, max }.into()),
+            _ => return Err(PeerFault::Offset { offset: start, len: region }.into()),
+        }
+        self.mapped += 1;
+        *place = Some(HeldGrant { generation, memory, start, len, rights });
         Ok(())
+    }
+
+    /// Unmaps the regions of the peer that are not granted now.
+    pub(crate) fn give_back(&mut self) {
+        self.forget_revoked();
+        self.regions.forget(0);
     }
 
     /// Returns whether this side has adopted this grant.
@@ -142,7 +157,7 @@ impl Held {
         self.find(remote).is_some()
     }
 
-    /// Unmaps the memory of revoked grants.
+    /// Forgets revoked grants.
     pub(crate) fn forget_revoked(&mut self) {
         if self.mapped == 0 {
             return;
@@ -191,20 +206,16 @@ impl Held {
     /// Copies from the peer's memory into a region.
     pub(crate) fn read(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
         let (memory, start) = self.live(remote, |rights| rights.read)?;
-        pieces(local, offset, remote.len, |at, done, piece| {
-            memory.read(start + done, piece)?;
-            local.write(at, piece)
-        })?;
+        let (at, len) = place(local, offset, remote.len)?;
+        local.write_from(at, memory.lend(start, len)?)?;
         self.live_after(remote)
     }
 
     /// Copies from a region into the peer's memory.
     pub(crate) fn write(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
         let (memory, start) = self.live(remote, |rights| rights.write)?;
-        pieces(local, offset, remote.len, |at, done, piece| {
-            local.read(at, piece)?;
-            memory.write(start + done, piece)
-        })?;
+        let (at, len) = place(local, offset, remote.len)?;
+        memory.write_from(start, local.lend(at, len)?)?;
         self.live_after(remote)
     }
 
@@ -227,6 +238,54 @@ impl Held {
     }
 }
 
+/// A mapped region of the peer.
+#[derive(Debug)]
+struct MappedRegion {
+    /// Device and inode of its file.
+    file: (u64, u64),
+    access: Access,
+    memory: Arc<Mapping>,
+}
+
+/// The peer's regions that are mapped here, the one that was granted last at the end. A region that is granted again and again is mapped
+/// once, because the faults of a new mapping take about as long as the copy of its bytes.
+#[derive(Debug, Default)]
+struct MappedRegions(Vec<MappedRegion>);
+
+/// Maximum length of the regions that stay mapped without a grant, bytes. Their memory stays allocated even if the peer drops them.
+const KEPT: u64 = 128 << 20;
+
+impl MappedRegions {
+    /// Returns the mapping of a region.
+    fn mapped(&mut self, fd: &OwnedFd, access: Access) -> Result<Arc<Mapping>, FabricError> {
+        let stat = fstat(fd).map_err(system)?;
+        let file = (stat.st_dev, stat.st_ino);
+        let known = self.0.iter().position(|region| region.file == file && region.access == access);
+        let region = match known {
+            Some(at) => self.0.remove(at),
+            None => {
+                self.forget(KEPT);
+                MappedRegion { file, access, memory: Arc::new(map_peer(fd, 0, None, access)?) }
+            }
+        };
+        let memory = Arc::clone(&region.memory);
+        self.0.push(region);
+        Ok(memory)
+    }
+
+    /// Unmaps regions without a grant, those first that were granted longest ago, until the others have `kept` bytes together.
+    fn forget(&mut self, kept: u64) {
+        let is_free = |region: &MappedRegion| Arc::strong_count(&region.memory) == 1;
+        let len = |region: &MappedRegion| region.memory.len() as u64;
+        let mut free: u64 = self.0.iter().filter(|region| is_free(region)).map(len).sum();
+        self.0.retain(|region| {
+            let goes = free > kept && is_free(region);
+            free -= if goes { len(region) } else { 0 };
+            !goes
+        });
+    }
+}
+
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Atomic {
@@ -234,27 +293,14 @@ pub(crate) enum Atomic {
     FetchAdd { add: u64 },
 }
 
-/// Processes `len` bytes of `local` from `offset` in pieces. `copy` gets the position in `local`, the number of bytes
-/// done so far, and the piece.
-fn pieces(
-    local: &Region,
-    offset: u64,
-    len: u64,
-    mut copy: impl FnMut(usize, u64, &mut [u8]) -> Result<(), OutOfBounds>,
-) -> Result<(), PostError> {
+/// Returns the position and the length of an access in `local`, if they are within its bounds.
+fn place(local: &Region, offset: u64, len: u64) -> Result<(usize, usize), PostError> {
     let (start, wanted) = (usize::try_from(offset), usize::try_from(len));
     let (start, wanted) = (start.unwrap_or(usize::MAX), wanted.unwrap_or(usize::MAX));
     if start.checked_add(wanted).is_none_or(|end| end > local.len()) {
         return Err(OutOfBounds { offset: start, wanted, len: local.len() }.into());
     }
-    let mut piece = [0; PIECE];
-    let mut done = 0;
-    while done < wanted {
-        let part = &mut piece[..PIECE.min(wanted - done)];
-        copy(start + done, done as u64, part)?;
-        done += part.len();
-    }
-    Ok(())
+    Ok((start, wanted))
 }
 
 fn key(slot: u32, generation: u32) -> u64 {
@@ -264,4 +310,51 @@ fn key(slot: u32, generation: u32) -> u64 {
 fn parts(key: u64) -> Option<(usize, u32)> {
     let slot = usize::try_from(key & u64::from(u32::MAX)).ok()?;
     Some((slot, u32::try_from(key >> 32).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::ShmRegion;
+
+    const LEN: usize = 1 << 20;
+
+    fn region() -> (Region, OwnedFd) {
+        let region = ShmRegion::allocate(LEN).unwrap();
+        let fd = regions::readable(&region).unwrap();
+        (region, fd)
+    }
+
+    #[test]
+    fn a_region_that_is_granted_again_is_not_mapped_again() {
+        let mut mapped = MappedRegions::default();
+        let ((first, fd), (_second, other)) = (region(), region());
+        let once = mapped.mapped(&fd, Access::Read).unwrap();
+        // A grant brings another descriptor of the file.
+        let again = mapped.mapped(&regions::readable(&first).unwrap(), Access::Read).unwrap();
+        assert!(Arc::ptr_eq(&once, &again));
+        assert!(!Arc::ptr_eq(&once, &mapped.mapped(&other, Access::Read).unwrap()));
+        let writable = regions::sharable(&first).unwrap().try_clone_to_owned().unwrap();
+        assert!(!Arc::ptr_eq(&once, &mapped.mapped(&writable, Access::Write).unwrap()));
+        assert_eq!(mapped.0.len(), 3);
+    }
+
+    #[test]
+    fn regions_without_a_grant_are_unmapped_beyond_what_is_kept() {
+        let mut mapped = MappedRegions::default();
+        let regions: Vec<_> = (0..4).map(|_| region()).collect();
+        let held = mapped.mapped(&regions[0].1, Access::Read).unwrap();
+        for (_, fd) in &regions[1..] {
+            drop(mapped.mapped(fd, Access::Read).unwrap());
+        }
+        // The second one is granted again, so the third one was granted longest ago.
+        drop(mapped.mapped(&regions[1].1, Access::Read).unwrap());
+        let third = mapped.0.iter().map(|region| region.file).nth(1).unwrap();
+        mapped.forget(2 * LEN as u64);
+        assert_eq!(mapped.0.len(), 3);
+        assert!(mapped.0.iter().all(|region| region.file != third));
+        mapped.forget(0);
+        assert_eq!(mapped.0.len(), 1, "the region with a grant stays");
+        assert!(Arc::ptr_eq(&held, &mapped.0[0].memory));
+    }
 }

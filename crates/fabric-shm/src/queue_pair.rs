@@ -406,6 +406,10 @@ impl QueuePair for ShmQueuePair {
         self.given.revoke(grant)
     }
 
+    fn give_back(&mut self) {
+        self.held.give_back();
+    }
+
     fn close(&mut self) {
         self.fail(FabricError::Lost);
         if self.closed || forked() {

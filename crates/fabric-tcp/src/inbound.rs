@@ -18,7 +18,7 @@ use std::sync::Arc;
 use pronto_core::fabric::{Arrived, FabricError, InlineMessage, PeerFault, PollOutcome, Received};
 use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 
-use crate::frame::{self, Opening};
+use crate::frame::{self, CHUNK, Opening};
 use crate::one_sided::{OneSided, Sink};
 use crate::outbound::Outbound;
 use crate::pool::{Account, Lease};
@@ -30,7 +30,8 @@ const BUFFER: usize = 64 << 10;
 const SHORT_BUFFER: usize = 1 << 10;
 /// Factor by which the buffer grows after a receive has filled it.
 const GROWTH: usize = 16;
-/// Maximum number of receives in one poll without a message, so that a stream of one-sided data cannot hold the engine.
+/// Maximum number of receives in one poll without a message. Half a chunk of one-sided data also ends a poll, as the other connection may
+/// have messages.
 const RECEIVES_PER_POLL: usize = 16;
 const _: () = assert!(SHORT_BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
 
@@ -57,6 +58,8 @@ pub(crate) struct Inbound {
     woken_alone: bool,
     /// Maximum number of bytes in the buffer since it was last armed, bytes.
     fullest: usize,
+    /// Number of bytes of one-sided data that the current poll has processed.
+    data: usize,
     account: Arc<Account>,
     max_payload: usize,
     /// Maximum payload of an inline message.
@@ -74,6 +77,7 @@ impl Inbound {
             drained: false,
             woken_alone: false,
             fullest: 0,
+            data: 0,
             account,
             max_payload,
             max_inline: max_payload.min(INLINE_PAYLOAD),
@@ -131,6 +135,7 @@ impl Inbound {
         one_sided: &mut OneSided,
         outbound: &mut Outbound,
     ) -> Result<PollOutcome<Lease>, FabricError> {
+        self.data = 0;
         for _ in 0..RECEIVES_PER_POLL {
             if !self.is_empty()
                 && let Some(message) = self.advance(one_sided, outbound)?
@@ -141,7 +146,7 @@ impl Inbound {
                 socket.check()?;
                 return Ok(PollOutcome::Nothing);
             }
-            if mem::take(&mut self.drained) {
+            if mem::take(&mut self.drained) || self.data >= CHUNK / 2 {
                 return Ok(PollOutcome::Nothing);
             }
             match self.receive(socket)? {
@@ -255,6 +260,7 @@ impl Inbound {
                     let n = left.min(self.end - self.start);
                     one_sided.data(sink, done, &self.buffer[self.start..self.start + n])?;
                     self.start += n;
+                    self.data += n;
                     if n < left {
                         self.state = State::Data { sink, done: done + n as u64, left: left - n };
                         return Ok(None);

@@ -37,7 +37,8 @@ const STAGING_MIN: usize = 32 << 10;
 const STAGING_MAX: usize = 1 << 20;
 /// Maximum number of entries of one vectored write; with contiguous bytes merged, more than a burst needs.
 const GATHER: usize = 64;
-/// Maximum number of sends in one flush, so that a fast reader at the other end cannot keep the engine busy forever.
+/// Maximum number of sends in one flush, so that a fast reader at the other end cannot keep the engine busy forever. Data for a read of the
+/// peer ends a flush: the other connection may have messages.
 const SENDS_PER_FLUSH: usize = 16;
 
 /// A part of the stream that is not sent yet.
@@ -282,10 +283,11 @@ impl Outbound {
                 break;
             }
             self.make_piece(grants)?;
+            let reads = self.reads;
             let (sent, offered) = self.send(socket, memory)?;
             self.consume(sent);
             // The kernel accepted less than offered, so the socket is full: another call would find no room.
-            if sent < offered {
+            if sent < offered || reads != 0 {
                 break;
             }
         }

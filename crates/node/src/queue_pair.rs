@@ -133,6 +133,10 @@ impl QueuePair for AnyQueuePair {
         each!(self, qp => qp.revoke(grant))
     }
 
+    fn give_back(&mut self) {
+        each!(self, qp => qp.give_back());
+    }
+
     fn close(&mut self) {
         each!(self, qp => qp.close());
     }

@@ -27,7 +27,7 @@ const BOTH_DONE: u32 = WAITER_GONE | ENGINE_DONE;
 const _: () = assert!(ENDED ^ WAITER_GONE ^ ENGINE_DONE == 7, "each mark has a bit of its own");
 
 /// Number of slots for which memory is allocated from the beginning. The others are slower by a call.
-const FEW: u16 = 64;
+const FEW: u16 = 48;
 
 /// Maximum number of call slots or credits in the engine reserve.
 pub(in crate::session) const MAX_RESERVE: u8 = 8;

@@ -23,6 +23,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
             grants_do_not_depend_on_each_other needs [OneSided],
             ranges_and_names_are_checked needs [OneSided],
             a_grant_ends_with_its_connection needs [OneSided],
+            memory_that_is_given_back_is_there_again_when_it_is_needed needs [OneSided],
         ],
     }
 }
@@ -209,6 +210,28 @@ fn a_revoked_grant_is_over<H: Harness>(harness: &H) {
         assert_refused(&mut rig, kind, End::A, &target, remote);
         rig.finish_closed();
     }
+}
+
+/// A provider may keep memory for the next grant of a region. It frees it when the connection is idle, except under live grants.
+fn memory_that_is_given_back_is_there_again_when_it_is_needed<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    let (target, other) = (harness.region(64), harness.region(64));
+    let live = rig.qp(End::B).grant(&other, 0..64, Rights::ALL).expect("a region can be granted");
+    access(&mut rig, End::A, Kind::Add.on(&local(harness), part(live.remote, 0, 8))).expect("it is granted");
+    for round in 1..4_u64 {
+        target.write(0, &EXPECTED.to_ne_bytes()).expect("eight bytes");
+        let grant = rig.qp(End::B).grant(&target, 0..64, Rights::READ).expect("a region can be granted");
+        let into = local(harness);
+        access(&mut rig, End::A, Kind::Read.on(&into, part(grant.remote, 0, 8))).expect("it is granted");
+        assert_eq!(bytes_of(&into)[..8], EXPECTED.to_ne_bytes());
+        rig.qp(End::B).revoke(grant.id).expect("a grant can be revoked");
+        for end in [End::A, End::B] {
+            rig.qp(end).give_back();
+        }
+        access(&mut rig, End::A, Kind::Add.on(&into, part(live.remote, 0, 8))).expect("it is still granted");
+        assert_eq!(bytes_of(&other)[..8], (1 + round).to_ne_bytes());
+    }
+    rig.finish();
 }
 
 fn an_old_key_stays_invalid_after_a_new_grant<H: Harness>(harness: &H) {

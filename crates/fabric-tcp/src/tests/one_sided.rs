@@ -76,6 +76,47 @@ fn a_poll_reports_answered_reads_once() {
     assert!(!reports_work(&mut b), "no request arrived since");
 }
 
+/// Between two polls, a thread looks at the other connection of the link. So a poll moves little data for reads, on either side.
+#[test]
+fn a_poll_moves_at_most_a_chunk_of_data_for_reads() {
+    const READS: u16 = 8;
+    let (mut a, mut b) = pair();
+    let (near, far) = (region(1 << 20), region(1 << 20));
+    far.write(0, &pattern(1 << 20, 7)).unwrap();
+    let grant = b.grant(&far, 0..1 << 20, Rights::READ).unwrap();
+    for slot in 0..READS {
+        let at = u64::from(slot) << 17;
+        let remote = grant.remote.part(at..at + (1 << 17)).unwrap();
+        request(&mut a, slot, Operation::Read { local: &near, local_offset: at, remote });
+    }
+    let (mut done, mut sent, mut received) = (0, 0, 0);
+    until(&mut a, &mut b, |a, b| {
+        for polls in 0..2 {
+            let before = b.counters().calls.sends;
+            if polls == 0 {
+                assert!(poll_by_value(b).unwrap().is_none());
+            } else {
+                assert_eq!(b.poll_send(), None);
+            }
+            let calls = b.counters().calls.sends - before;
+            assert!(calls <= 1, "a poll has sent {calls} times");
+            sent += calls;
+        }
+        let before = contents(&near);
+        assert!(poll_by_value(a).unwrap().is_none());
+        let moved = contents(&near).iter().zip(&before).filter(|(now, before)| now != before).count();
+        // A receive may follow one that had less than half a chunk.
+        assert!(moved <= 2 * (64 << 10), "a poll has received {moved} bytes of data");
+        received = received.max(moved);
+        while a.poll_send().is_some() {
+            done += 1;
+        }
+        (done == READS).then_some(())
+    });
+    assert!(sent >= 16, "the data takes one send for each chunk");
+    assert!(received > 0 && contents(&near) == contents(&far));
+}
+
 #[test]
 fn atomics_return_the_previous_value_and_are_atomic_with_the_owners() {
     let (mut a, mut b) = pair();
