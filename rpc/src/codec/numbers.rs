@@ -46,6 +46,9 @@ macro_rules! numbers {
                 let len = count.saturating_mul(size_of::<Self>());
                 input.require(len)?;
                 items.reserve_exact(count);
+                if input.append(count, items) {
+                    return Ok(());
+                }
                 input.take_pieces(len, |piece| {
                     items.extend(piece.as_chunks().0.iter().map(|item| Self::from_le_bytes(*item)));
                 })
@@ -53,6 +56,9 @@ macro_rules! numbers {
 
             #[inline]
             fn decode_slice<S: Source>(items: &mut [Self], input: &mut Reader<S>) -> Result<(), Malformed> {
+                if input.fill(items) {
+                    return Ok(());
+                }
                 let len = size_of_val(items);
                 let mut rest = items;
                 input.take_pieces(len, |piece| {

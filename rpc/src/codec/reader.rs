@@ -1,6 +1,9 @@
 //! The reader of values from the untrusted bytes of a peer.
 
+use alloc::vec::Vec;
+
 use thiserror::Error;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::Source;
 use crate::bytes::Bytes;
@@ -117,6 +120,19 @@ impl<S: Source> Reader<S> {
     #[inline(always)]
     pub fn take_pieces(&mut self, len: usize, each: impl FnMut(&[u8])) -> Result<(), Malformed> {
         if self.rest.take_pieces(len, each) { Ok(()) } else { Err(self.truncated(len)) }
+    }
+
+    /// Takes `count` numbers into `items`, behind those that are there, by one copy. Returns false, and takes nothing, if the source has
+    /// pieces only.
+    #[inline(always)]
+    pub(super) fn append<T: FromBytes>(&mut self, count: usize, items: &mut Vec<T>) -> bool {
+        self.rest.append(count, items)
+    }
+
+    /// Takes as many numbers as `items` has, into these, like [`Self::append`]. Returns false also if fewer are left.
+    #[inline(always)]
+    pub(super) fn fill<T: FromBytes + IntoBytes>(&mut self, items: &mut [T]) -> bool {
+        self.rest.fill(items)
     }
 
     /// Takes the next `len` bytes as a value that owns them.

@@ -72,6 +72,10 @@ impl<T: Payload> Payload for Vec<T> {
         // Evaluated here, too, so that no decoder of items without length compiles.
         let _ = const { sequence_layout::<T>() };
         let count = input.count(T::MIN_LEN)?;
+        if count == self.len() {
+            // Items of the same number are overwritten where they are, and keep their own memory.
+            return T::decode_slice(self, input);
+        }
         self.clear();
         T::decode_items(count, self, input)
     }

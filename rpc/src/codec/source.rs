@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use pronto_core::fabric;
 use pronto_core::fabric::region::{BLOCK, SharedBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::bytes::Bytes;
 
@@ -21,6 +22,23 @@ pub trait Source: sealed::Sealed {
     /// multiple of 64 bytes.
     #[must_use]
     fn take_pieces(&mut self, len: usize, each: impl FnMut(&[u8])) -> bool;
+
+    /// Takes `count` numbers into `items`, behind those that are there, by one copy. Returns false, and takes nothing, if fewer are left, or if
+    /// this source has pieces only.
+    #[inline(always)]
+    #[must_use]
+    fn append<T: FromBytes>(&mut self, count: usize, items: &mut Vec<T>) -> bool {
+        let _ = (count, items);
+        false
+    }
+
+    /// Takes as many numbers as `items` has, into these, like [`Self::append`].
+    #[inline(always)]
+    #[must_use]
+    fn fill<T: FromBytes + IntoBytes>(&mut self, items: &mut [T]) -> bool {
+        let _ = items;
+        false
+    }
 
     /// Takes the next `len` bytes as a value that owns them, unless fewer are left.
     fn take_bytes(&mut self, len: usize) -> Option<Bytes>;
@@ -67,7 +85,7 @@ impl Source for &[u8] {
 }
 
 /// A received payload in memory to which the peer can write. Each byte is read once: single values from a private copy of the next bytes,
-/// sequences of numbers block by block from the shared memory to their destination.
+/// sequences of numbers from the shared memory to their destination.
 #[derive(Debug)]
 pub struct SharedSource<'a> {
     /// The bytes from the begin of the window on.
@@ -142,6 +160,20 @@ impl Source for SharedSource<'_> {
         true
     }
 
+    #[inline]
+    fn append<T: FromBytes>(&mut self, count: usize, items: &mut Vec<T>) -> bool {
+        let Some(numbers) = self.bulk(count.saturating_mul(size_of::<T>())) else { return false };
+        numbers.append_to(items);
+        true
+    }
+
+    #[inline]
+    fn fill<T: FromBytes + IntoBytes>(&mut self, items: &mut [T]) -> bool {
+        let Some(numbers) = self.bulk(size_of_val(items)) else { return false };
+        numbers.copy_to(items.as_mut_bytes());
+        true
+    }
+
     fn take_bytes(&mut self, len: usize) -> Option<Bytes> {
         if self.left() < len {
             return None;
@@ -158,7 +190,19 @@ impl Source for SharedSource<'_> {
     }
 }
 
-impl SharedSource<'_> {
+impl<'a> SharedSource<'a> {
+    /// Takes the next `len` bytes, if this machine has the byte order of messages and they are there. The rest of the window was not used,
+    /// and is read again.
+    #[inline]
+    fn bulk(&mut self, len: usize) -> Option<SharedBytes<'a>> {
+        if cfg!(target_endian = "big") || self.left() < len {
+            return None;
+        }
+        self.advance();
+        self.taken = len;
+        Some(self.rest.first(len))
+    }
+
     #[cold]
     fn take_long<const N: usize>(&mut self) -> Option<[u8; N]> {
         if self.left() < N {

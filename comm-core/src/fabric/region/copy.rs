@@ -6,10 +6,13 @@
 //! 2. The caller has checked the bounds of each pointer against memory that outlives the call.
 #![expect(unsafe_code, reason = "shared memory is accessed through raw pointers")]
 
+use alloc::vec::Vec;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use pronto_sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use zerocopy::FromBytes;
 
 const WORD: usize = size_of::<u64>();
 
@@ -113,6 +116,17 @@ impl SharedBytes<'_> {
         len
     }
 
+    /// Appends all bytes to `items`, as numbers in the byte order of this machine. Bytes that do not fill a number are left out.
+    pub fn append_to<T: FromBytes>(&self, items: &mut Vec<T>) {
+        let count = self.len.checked_div(size_of::<T>()).unwrap_or(0);
+        items.reserve(count);
+        let to = NonNull::from(items.spare_capacity_mut()).cast();
+        // SAFETY: the promise of `new`, and the capacity was reserved.
+        unsafe { copy_out(self.first, to, count * size_of::<T>()) };
+        // SAFETY: the bytes of these items were written, and every bit pattern is an item.
+        unsafe { items.set_len(items.len() + count) };
+    }
+
     /// Passes every byte to `read`, once and in order, in blocks that are read once. The second argument is the number of valid bytes in
     /// the block; the last block is padded with zeros.
     #[inline(always)]
@@ -140,37 +154,49 @@ impl SharedBytes<'_> {
 /// # Safety
 /// `from` is valid for reads of `out.len()` bytes during the call, and no process writes to them by other accesses than this
 /// module does.
+#[inline]
 pub unsafe fn from_shared(from: NonNull<u8>, out: &mut [u8]) {
-    let to = NonNull::from(&mut *out).cast();
-    if out.len() >= STRING_MIN && string::suits(from, to) {
-        // SAFETY: the caller's promise, and the slice is valid for writes of its length.
-        return unsafe { string::copy(from, to, out.len()) };
+    // SAFETY: the caller's promise, and the slice is valid for writes of its length.
+    unsafe { copy_out(from, NonNull::from(&mut *out).cast(), out.len()) };
+}
+
+/// Copies `len` bytes out of shared memory.
+///
+/// # Safety
+/// As for [`from_shared`], and `to` is valid for writes of `len` bytes. The bytes there may be uninitialized.
+unsafe fn copy_out(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+    if len >= STRING_MIN && string::suits(from, to) {
+        // SAFETY: the caller's promise.
+        return unsafe { string::copy(from, to, len) };
     }
-    let head = from.align_offset(WORD).min(out.len());
+    let out = to.cast::<MaybeUninit<u8>>();
+    // SAFETY: the caller's promise; bytes that may be uninitialized are only written.
+    let out = unsafe { NonNull::slice_from_raw_parts(out, len).as_mut() };
+    let head = from.align_offset(WORD).min(len);
     let (first, rest) = out.split_at_mut(head);
     for (i, byte) in first.iter_mut().enumerate() {
         // SAFETY: invariant 2, and the loop stays within the slice's length.
-        *byte = unsafe { byte_at(from, i) }.load(Ordering::Relaxed);
+        byte.write(unsafe { byte_at(from, i) }.load(Ordering::Relaxed));
     }
     let mut at = head;
-    let mut blocks = rest.chunks_exact_mut(BLOCK);
-    for block in &mut blocks {
+    let (blocks, rest) = rest.as_chunks_mut();
+    for block in blocks {
         // SAFETY: invariant 2, and the loop stays within the slice's length.
         let from = unsafe { from.add(at) };
         // SAFETY: as above; aligned by the head.
-        block.copy_from_slice(&unsafe { load_block(from) });
+        *block = unsafe { load_block(from) }.map(MaybeUninit::new);
         at += BLOCK;
     }
-    let mut words = blocks.into_remainder().chunks_exact_mut(WORD);
-    for word in &mut words {
+    let (words, rest) = rest.as_chunks_mut();
+    for word in words {
         // SAFETY: invariant 2, and the loop stays within the slice's length.
         let shared = unsafe { word_at(from, at) };
-        word.copy_from_slice(&shared.load(Ordering::Relaxed).to_ne_bytes());
+        *word = shared.load(Ordering::Relaxed).to_ne_bytes().map(MaybeUninit::new);
         at += WORD;
     }
-    for (i, byte) in words.into_remainder().iter_mut().enumerate() {
+    for (i, byte) in rest.iter_mut().enumerate() {
         // SAFETY: invariant 2, and the loop stays within the slice's length.
-        *byte = unsafe { byte_at(from, at + i) }.load(Ordering::Relaxed);
+        byte.write(unsafe { byte_at(from, at + i) }.load(Ordering::Relaxed));
     }
 }
 
@@ -243,8 +269,12 @@ mod string {
     }
 
     #[cold]
+    #[allow(unused_unsafe, reason = "these functions are safe in new versions of Rust")]
     fn ask() -> u8 {
-        let is_fast = __cpuid(0).eax >= LEAF && __cpuid_count(LEAF, 0).ebx & FAST != 0;
+        // SAFETY: every CPU of this architecture has the instruction.
+        let leaves = unsafe { __cpuid(0) }.eax;
+        // SAFETY: as above.
+        let is_fast = leaves >= LEAF && unsafe { __cpuid_count(LEAF, 0) }.ebx & FAST != 0;
         let speed = SLOW + u8::from(is_fast);
         SPEED.store(speed, Ordering::Relaxed);
         speed
@@ -389,89 +419,4 @@ unsafe fn word_at<'a>(base: NonNull<u8>, index: usize) -> &'a AtomicU64 {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use alloc::vec;
-    use alloc::vec::Vec;
-
-    use super::*;
-
-    /// Returns every length up to a few blocks, at every alignment within two words.
-    fn places() -> impl Iterator<Item = (usize, usize)> {
-        (0..16).flat_map(|skip| (0..3 * BLOCK + 9).map(move |len| (skip, len)))
-    }
-
-    fn pattern(len: usize) -> Vec<u8> {
-        (1..=251).cycle().take(len).collect()
-    }
-
-    #[test]
-    fn copies_round_trip_and_touch_no_other_bytes() {
-        for (skip, len) in places() {
-            let bytes = pattern(len);
-            let mut shared = vec![0_u64; 40];
-            let base = NonNull::new(shared.as_mut_ptr()).unwrap().cast::<u8>();
-            // SAFETY: 320 bytes are more than the largest skip and length together.
-            let place = unsafe { base.add(skip) };
-            // SAFETY: as above, and no other thread has access to the memory.
-            unsafe { to_shared(&bytes, place) };
-            let mut back = vec![0xee; len];
-            // SAFETY: as above.
-            unsafe { from_shared(place, &mut back) };
-            assert_eq!(back, bytes, "{len} bytes at {skip}");
-            let all: Vec<u8> = shared.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            assert!(all[..skip].iter().chain(&all[skip + len..]).all(|byte| *byte == 0), "{len} at {skip}");
-        }
-    }
-
-    #[test]
-    fn long_copies_are_exact_at_every_alignment() {
-        let lens = [STRING_MIN - 1, STRING_MIN, STRING_MIN + 1, 3 * STRING_MIN + 77];
-        let places = lens
-            .iter()
-            .flat_map(|len| (0..17).flat_map(move |from| [0, 1, 8, 63, 64].map(|to| (*len, from, to))));
-        for (len, from, to) in places {
-            let bytes = pattern(len);
-            let mut memory = [vec![0_u64; 2048], vec![0_u64; 2048]];
-            let [first, second] =
-                memory.each_mut().map(|words| NonNull::new(words.as_mut_ptr()).unwrap().cast::<u8>());
-            // SAFETY: 16 KiB are more than the largest offset and length together.
-            let (first, copy) = unsafe { (first.add(from), second.add(to)) };
-            // SAFETY: as above, and no other thread has access to the memory.
-            unsafe { to_shared(&bytes, first) };
-            // SAFETY: as above.
-            let lent = unsafe { SharedBytes::new(first, len) };
-            // SAFETY: as above.
-            unsafe { lent.copy_to_shared(copy) };
-            let mut back = vec![0xee; len + to];
-            // SAFETY: as above.
-            unsafe { from_shared(copy, &mut back[to..]) };
-            assert_eq!(back[to..], bytes, "{len} bytes from {from} to {to}");
-            let all: Vec<u8> = memory[1].iter().flat_map(|word| word.to_ne_bytes()).collect();
-            assert_eq!(all[to..to + len], bytes);
-            assert!(
-                all[..to].iter().chain(&all[to + len..]).all(|byte| *byte == 0),
-                "{len} from {from} to {to}"
-            );
-        }
-    }
-
-    #[test]
-    fn blocks_have_every_byte_once_and_in_order() {
-        for (skip, len) in places() {
-            let mut shared = vec![0_u64; 40];
-            let base = NonNull::new(shared.as_mut_ptr()).unwrap().cast::<u8>();
-            // SAFETY: 320 bytes are more than the largest skip and length together.
-            let place = unsafe { base.add(skip) };
-            // SAFETY: as above, and no other thread has access to the memory.
-            unsafe { to_shared(&pattern(len), place) };
-            // SAFETY: as above.
-            let lent = unsafe { SharedBytes::new(place, len) };
-            let mut read = Vec::new();
-            lent.read_blocks(&mut |block, count| {
-                assert!(block[count..].iter().all(|byte| *byte == 0));
-                read.extend_from_slice(&block[..count]);
-            });
-            assert_eq!(read, pattern(len), "{len} bytes at {skip}");
-        }
-    }
-}
+mod tests;

@@ -11,11 +11,11 @@ use crate::executor::Executor;
 use crate::fabric::Armed;
 use crate::fabric::{Capabilities, FabricError, QueuePair};
 use crate::session::by_slot::BySlot;
-use crate::session::connection::Link;
+use crate::session::connection::{Connection, Link};
 use crate::session::inbound::Sink;
 use crate::session::link::{DownCause, Event, Links};
 use crate::session::phase::LostLink;
-use crate::session::shared::Turn;
+use crate::session::shared::{Shared, Turn};
 use crate::wait::back_off::BackOff;
 
 impl<Q: QueuePair> Engine<Q> {
@@ -60,12 +60,7 @@ impl<Q: QueuePair> Engine<Q> {
             connection.ring = Some(Arc::clone(&ring));
             let mut back_off = BackOff::default();
             turn.shared.rings[class.index()].set(Some(ring), || back_off.pause(turn.executor));
-            turn.shared.returned[class.index()].reset(self.generation);
-            turn.shared.acks_sent[class.index()].store(0, Ordering::Relaxed);
-            turn.shared.granted[class.index()].store(connection.granted.into(), Ordering::Relaxed);
-            turn.shared.may_ask[class.index()].store(connection.may_get_more(), Ordering::Relaxed);
-            let max_payload = connection.peer_window.max_payload;
-            turn.shared.max_payload[class.index()].store(max_payload, Ordering::Relaxed);
+            Self::begin_counts(self.generation, class, connection, turn.shared);
         }
         if !resumed {
             self.session_start = self.generation;
@@ -104,6 +99,16 @@ impl<Q: QueuePair> Engine<Q> {
             turn.shared.credits.iter().all(|credits| credits.link() == self.generation),
             "credits are of the latest link"
         );
+    }
+
+    /// Resets what senders read of a connection, for a new link.
+    fn begin_counts(link: u16, class: Class, connection: &Connection<Q>, shared: &Shared<Q::Lease>) {
+        let at = class.index();
+        shared.returned[at].reset(link);
+        shared.acks_sent[at].store(0, Ordering::Relaxed);
+        shared.granted[at].store(connection.granted.into(), Ordering::Relaxed);
+        shared.may_ask[at].store(connection.may_get_more(), Ordering::Relaxed);
+        shared.max_payload[at].store(connection.peer_window.max_payload, Ordering::Relaxed);
     }
 
     /// Closes the link with all work in flight on it, and suspends the session. Returns the properties of the link, if there was one.
