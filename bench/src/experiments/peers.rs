@@ -1,13 +1,12 @@
 //! `peers`: calls of several lengths and a pipelined load over Pronto, other projects' libraries and bare sockets, in turns.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use crate::claim::Claim;
 use crate::experiment::{Cpus, Experiment, Rounds as Length, Run};
 use crate::params::Axis;
-use crate::peers::line_up::{self, Built, Participant};
+use crate::peers::build;
+use crate::peers::line_up::{self, Participant};
 use crate::peers::round::{Calls, Rounds};
 use crate::peers::{MORE_SIZES, PAYLOAD, WINDOW};
 use crate::report::{Fields, Report, decimals};
@@ -48,7 +47,8 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
         })
         .map(|one| Row { one, rounds: Rounds::default(), failed: None })
         .collect();
-    let built = build(&rows, &mut report);
+    let programs = rows.iter().filter_map(|row| Some((row.one.program()?, row.one.peer))).collect();
+    let built = build::all(&programs, &mut report);
     rows.retain(|row| row.one.program().is_none_or(|program| built.contains_key(&program)));
     // Measured before any thread is pinned, because the result has to hold for two CPUs.
     let wake_up = pronto_node::wake_up_cost();
@@ -100,24 +100,6 @@ struct Row {
     rounds: Rounds,
     /// Reason for the end of its rounds, if one failed.
     failed: Option<String>,
-}
-
-/// Builds the program of each selected participant once, and notes each participant that cannot be built.
-fn build(rows: &[Row], report: &mut Report) -> Built {
-    let programs: BTreeSet<_> = rows.iter().filter_map(|row| row.one.program()).collect();
-    let mut built = Built::new();
-    for program in programs {
-        match program.build() {
-            Ok(path) => drop(built.insert(program, path)),
-            Err(error) => {
-                let of_program = rows.iter().filter(|row| row.one.program() == Some(program));
-                let peers: BTreeSet<_> = of_program.map(|row| row.one.peer).collect();
-                let peers: Vec<_> = peers.into_iter().collect();
-                report.note(format!("skipped: {}: {error:#}", peers.join(", ")));
-            }
-        }
-    }
-    built
 }
 
 impl Row {

@@ -1,11 +1,33 @@
 //! The programs of `bench/peers`, built for this run, and the tools that they need.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
+
+use crate::report::Report;
+
+/// Paths of the built programs.
+pub(crate) type Built = BTreeMap<Program, PathBuf>;
+
+/// Builds each program once, and notes the peers whose program cannot be built.
+pub(crate) fn all(wanted: &BTreeSet<(Program, &'static str)>, report: &mut Report) -> Built {
+    let mut built = Built::new();
+    for program in wanted.iter().map(|(program, _)| *program).collect::<BTreeSet<_>>() {
+        match program.build() {
+            Ok(path) => drop(built.insert(program, path)),
+            Err(error) => {
+                let of_program = wanted.iter().filter(|(other, _)| *other == program);
+                let peers: Vec<_> = of_program.map(|(_, peer)| *peer).collect();
+                report.note(format!("skipped: {}: {error:#}", peers.join(", ")));
+            }
+        }
+    }
+    built
+}
 
 /// A program of `bench/peers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

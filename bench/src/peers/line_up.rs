@@ -1,16 +1,12 @@
 //! The participants, with their transports and settings.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Command;
-
 use pronto::WaitPolicy;
 
-use super::build::{Program, on_path};
-use super::ours;
+use super::build::{Built, Program};
 use super::raw::Raw;
 use super::round::Rounds;
+use super::{ours, start};
 use crate::echo::{Form, Provider, Wait};
 use crate::placement::CpuPair;
 use crate::traffic::cost::Cost;
@@ -89,17 +85,7 @@ pub(crate) const ALL: &[Participant] = &[
     participant(["openmpi", "shm", "default", "mpirun -np 2"], Means::Mpi(&[])),
     participant(
         ["openmpi", "shm", "best", "pml ob1, btl self,vader, no yielding"],
-        Means::Mpi(&[
-            "--mca",
-            "pml",
-            "ob1",
-            "--mca",
-            "btl",
-            "self,vader",
-            "--mca",
-            "mpi_yield_when_idle",
-            "0",
-        ]),
+        Means::Mpi(start::MPI_VADER),
     ),
     participant(["libfabric", "shm", "default", "provider shm"], Means::Ofi("shm")),
     participant(["raw", "tcp", "best", "both sides spin on a socket"], Means::Raw(Raw::Spinning)),
@@ -135,30 +121,14 @@ pub(crate) const ALL: &[Participant] = &[
         ["ucx", "tcp", "tagged", "tagged messages into receives posted ahead, UCX_TLS=tcp on lo"],
         Means::Ucx(TAGGED, &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")]),
     ),
-    participant(["openmpi", "tcp", "default", "btl self,tcp"], Means::Mpi(&["--mca", "btl", "self,tcp"])),
+    participant(["openmpi", "tcp", "default", "btl self,tcp"], Means::Mpi(start::MPI_TCP)),
     participant(
         ["openmpi", "tcp", "best", "pml ob1, btl self,tcp on lo, no yielding"],
-        Means::Mpi(&[
-            "--mca",
-            "pml",
-            "ob1",
-            "--mca",
-            "btl",
-            "self,tcp",
-            "--mca",
-            "btl_tcp_if_include",
-            "lo",
-            "--mca",
-            "mpi_yield_when_idle",
-            "0",
-        ]),
+        Means::Mpi(start::MPI_TCP_ON_LO),
     ),
     participant(["libfabric", "tcp", "default", "provider tcp"], Means::Ofi("tcp")),
     participant(["libfabric", "tcp", "best", "provider ofi_rxm over tcp"], Means::Ofi("tcp;ofi_rxm")),
 ];
-
-/// Paths of the built programs.
-pub(crate) type Built = BTreeMap<Program, PathBuf>;
 
 impl Participant {
     /// Returns project, transport and setting, for the progress.
@@ -209,9 +179,8 @@ impl Participant {
         }
         let program = self.program().and_then(|program| built.get(&program));
         let program = program.ok_or_else(|| anyhow::anyhow!("its program was not built"))?;
-        // A round takes under a second. A hanging program is killed, with the processes that it started.
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=2", "20"]);
+        // A round takes under a second.
+        let mut command = start::within(Duration::from_secs(20));
         match self.means {
             Means::Crate => {
                 command.arg(program).args([self.peer, self.setting]);
@@ -220,10 +189,7 @@ impl Participant {
                 command.envs(variables.iter().copied()).arg(program).arg(kind);
             }
             Means::Mpi(options) => {
-                anyhow::ensure!(on_path("mpirun"), "mpirun is missing");
-                // Allow measurements as root.
-                command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-                command.args(["mpirun", "-np", "2", "--host", "localhost:2"]).args(options).arg(program);
+                start::mpirun(&mut command, options)?.arg(program);
             }
             Means::Ofi(provider) => {
                 command.arg(program).arg(provider);

@@ -8,6 +8,7 @@ pub(crate) mod line_up;
 pub(crate) mod ours;
 pub(crate) mod raw;
 pub(crate) mod round;
+pub(crate) mod start;
 
 /// Number of open requests under load, also in the programs of `bench/peers`.
 pub(crate) const WINDOW: usize = 32;

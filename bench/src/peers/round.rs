@@ -1,11 +1,11 @@
 //! One round of a participant as its program prints it, and all rounds together.
 
 use core::time::Duration;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use super::MORE_SIZES;
+use super::{MORE_SIZES, start};
 use crate::sample::{Recorder, a_to_a, approximate};
 use crate::traffic::cost::Cost;
 use crate::traffic::speed::Speed;
@@ -59,12 +59,7 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// Runs the program of a round, and reads its output. Fails if the program fails or does not end in time.
     pub(crate) fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
-        let output = command.stdin(Stdio::null()).output().context("starting a round")?;
-        if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            bail!("{}: {}", output.status, stderr.lines().next_back().unwrap_or("no error message"));
-        }
-        self.take(&String::from_utf8_lossy(&output.stdout))
+        self.take(&start::output(command)?)
     }
 
     /// Reads the output of a round, in the format that `bench/peers/src/main.rs` describes.
