@@ -8,6 +8,7 @@
 
 mod all;
 mod anatomy;
+mod bulk;
 mod child;
 mod claim;
 pub mod cli;

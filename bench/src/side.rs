@@ -11,7 +11,7 @@ use crate::experiments::{adaptive, comm_fig2};
 use crate::overlap::{burn, ping};
 use crate::placement::{Cpu, pin};
 use crate::rendezvous::{receiver, stream};
-use crate::{echo, expedite, mix, sessions, traffic};
+use crate::{bulk, echo, expedite, mix, sessions, traffic};
 
 /// A hidden command.
 #[derive(Debug)]
@@ -27,12 +27,13 @@ pub(crate) struct Side {
 }
 
 /// Every other side.
-const ALL: [&Side; 13] = [
+const ALL: [&Side; 14] = [
     &echo::SIDE,
     &adaptive::SIDE,
     &mix::SIDE,
     &comm_fig2::SIDE,
     &traffic::SIDE,
+    &bulk::receiver::SIDE,
     &receiver::SIDE,
     &burn::SIDE,
     &ping::SIDE,

@@ -190,6 +190,34 @@ fn peers_take_turns_and_ours_is_one_of_them() {
 }
 
 #[test]
+fn bulk_sends_into_posted_buffers_and_reads_in_place() {
+    if pronto_skip::for_want_of_two_cpus() {
+        return;
+    }
+    let args = ["--peer", "raw,pronto", "--provider", "shm", "--size", "65536", "--window", "pipelined"];
+    let object = json(&[&["bulk", "--json", "--quick"], &args[..]].concat());
+    let rows = object["rows"].as_array().unwrap();
+    let of = |row: &Value| ["peer", "setting", "read"].map(|column| row[column].as_str().unwrap().to_owned());
+    let ours = |setting, read| ["pronto", setting, read];
+    let expected = [
+        [["raw", "best", "posted"], ours("copied", "posted"), ours("reference", "posted")].to_vec(),
+        [ours("no-engine", "posted"), ["raw", "best", "in-place"]].to_vec(),
+        [ours("copied", "in-place"), ours("reference", "in-place")].to_vec(),
+    ];
+    assert_eq!(rows.iter().map(of).collect::<Vec<_>>(), expected.concat());
+    for row in rows {
+        let number = |column: &str| row[column].as_f64().unwrap_or_else(|| panic!("{column} of {row}"));
+        assert!(number("gbytes_per_s") > 0.0 && number("sum_gbytes_per_s") > 0.0, "{row}");
+        assert!(
+            (number("ratio") - number("gbytes_per_s") / number("floor_gbytes_per_s")).abs() < 0.02,
+            "{row}"
+        );
+        assert_eq!((&row["under_way"], &row["under_way_mib"]), (&16.into(), &1.0.into()), "{row}");
+    }
+    assert_eq!(object["claims"], serde_json::json!([]), "no claim is about this length");
+}
+
+#[test]
 fn mix_sends_every_type_between_four_processes_and_loses_nothing() {
     let object = json(&["mix", "--json", "--seconds", "1", "--provider", "shm"]);
     assert_eq!((&object["paper"], &object["figure"]), (&"comm-layer".into(), &"Fig. 2".into()));
@@ -265,11 +293,12 @@ fn results_are_compared_and_made_into_a_page() {
 }
 
 /// Experiments that other tests of this file run, with the same check.
-const RUN_ELSEWHERE: [&str; 12] = [
+const RUN_ELSEWHERE: [&str; 13] = [
     "floor",
     "latency",
     "rate",
     "bandwidth",
+    "bulk",
     "comm-fig3",
     "comm-fig4",
     "completion",

@@ -1,4 +1,5 @@
-//! Echo calls over other projects' libraries, for `pronto-bench peers`: one round, one caller, one server process.
+//! Echo calls over other projects' libraries, for `pronto-bench peers`: one round, one caller, one server process. With `bulk` as the
+//! first argument, long messages for `pronto-bench bulk`.
 //!
 //! `pronto-peers PEER SETTING ROUND_MS CALLER_CPU SERVER_CPU` starts a server (this program again), calls it for a round, and prints
 //! its results as lines (`bench/src/peers/` in Pronto reads them):
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk;
 mod grpc;
 mod iceoryx;
 mod rounds;
@@ -53,8 +55,17 @@ fn main() -> anyhow::Result<()> {
                 "tarpc" => tarpc_echo::serve(setting),
                 "tonic" => grpc::serve(setting),
                 "iceoryx2" => iceoryx::serve(setting, size),
+                "bulk" => bulk::serve(setting.parse().context("invalid number of buffers")?, size),
                 _ => bail!("unknown peer: {peer}"),
             }
+        }
+        ["bulk", "iceoryx2", round, sender, cpu, ref cells @ ..] => {
+            server::pin(sender.parse().context("invalid CPU number")?)?;
+            bulk::send(
+                Duration::from_millis(round.parse().context("invalid number of milliseconds")?),
+                cpu,
+                cells,
+            )
         }
         [peer, setting, round, caller, cpu] => {
             let round = Duration::from_millis(round.parse().context("invalid number of milliseconds")?);

@@ -3,6 +3,7 @@
 pub(crate) mod adaptive;
 mod anatomy;
 mod bandwidth;
+mod bulk;
 pub(crate) mod comm_fig1;
 pub(crate) mod comm_fig2;
 mod comm_fig3;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &soak::EXPERIMENT,
     &mix::EXPERIMENT,
     &peers::EXPERIMENT,
+    &bulk::EXPERIMENT,
     &wakeup::EXPERIMENT,
     &pioman_fig3::EXPERIMENT,
     &head_of_line::EXPERIMENT,

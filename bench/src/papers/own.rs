@@ -42,6 +42,26 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("V11", "Shared memory, 4 KiB in place: p50 as a multiple of UCX's active messages in place"),
     own("V12", "Shared memory, 64 KiB into the caller's memory: p50 as a multiple of UCX's tagged messages"),
     own(
+        "V13",
+        "Shared memory, 1 MiB into posted buffers, pipelined: rate as a multiple of the fastest other library",
+    ),
+    own(
+        "V14",
+        "Shared memory, 16 MiB into posted buffers, pipelined: rate as a multiple of the fastest other library",
+    ),
+    own(
+        "V15",
+        "Shared memory, 1 MiB into posted buffers, pipelined: rate as a share of a copy and a read by one core",
+    ),
+    own(
+        "V16",
+        "Shared memory, 16 MiB into posted buffers, pipelined: rate as a share of a copy and a read by one core",
+    ),
+    own("V17", "TCP, 1 MiB into posted buffers, pipelined: rate as a multiple of the fastest other library"),
+    own("V18", "TCP, 16 MiB into posted buffers, pipelined: rate as a multiple of the fastest other library"),
+    own("V19", "TCP, 1 MiB into posted buffers, pipelined: rate as a share of a bare stream"),
+    own("V20", "TCP, 16 MiB into posted buffers, pipelined: rate as a share of a bare stream"),
+    own(
         "W1",
         "Under LINUX, an adaptive wait that knows the load takes at most as long as the best other wait",
     ),

@@ -40,6 +40,12 @@ pub(crate) enum Program {
     Mpi,
     /// libfabric, built by the C compiler.
     Ofi,
+    /// Long messages over UCX, built by the C compiler.
+    BulkUcx,
+    /// Long messages over Open MPI, built by its compiler.
+    BulkMpi,
+    /// Long messages over libfabric, built by the C compiler.
+    BulkOfi,
     /// The overlap of a send and its receiver's computation, built by Open MPI's compiler.
     OpenMpiOverlap,
     /// The overlap of a send and its receiver's computation, built by MPICH's compiler.
@@ -53,9 +59,9 @@ impl Program {
         let target = target()?;
         let (compiler, needs, libraries, packages): (_, &[&str], &[&str], _) = match self {
             Self::Crates => return crates(&sources, &target),
-            Self::Ucx => ("cc", &["ucp/api/ucp.h"], &["-lucp", "-lucs"], "gcc libucx-dev"),
-            Self::Mpi => ("mpicc", &[], &[], "gcc openmpi-bin libopenmpi-dev"),
-            Self::Ofi => ("cc", &["rdma/fabric.h"], &["-lfabric"], "gcc libfabric-dev"),
+            Self::Ucx | Self::BulkUcx => ("cc", &["ucp/api/ucp.h"], &["-lucp", "-lucs"], "gcc libucx-dev"),
+            Self::Mpi | Self::BulkMpi => ("mpicc", &[], &[], "gcc openmpi-bin libopenmpi-dev"),
+            Self::Ofi | Self::BulkOfi => ("cc", &["rdma/fabric.h"], &["-lfabric"], "gcc libfabric-dev"),
             Self::OpenMpiOverlap => ("mpicc.openmpi", &[], &[], "gcc openmpi-bin libopenmpi-dev"),
             Self::MpichOverlap => ("mpicc.mpich", &[], &[], "gcc mpich libmpich-dev"),
         };
@@ -88,6 +94,9 @@ impl Program {
             Self::Ucx => "ucx",
             Self::Mpi => "mpi",
             Self::Ofi => "ofi",
+            Self::BulkUcx => "bulk_ucx",
+            Self::BulkMpi => "bulk_mpi",
+            Self::BulkOfi => "bulk_ofi",
             Self::OpenMpiOverlap | Self::MpichOverlap => "overlap",
         }
     }

@@ -284,6 +284,39 @@ pub(super) const ALL: &[Drawn] = &[
         form: over("window", log_axis("open calls per thread", Unit::Plain), "calls per second"),
         ..Drawn::DEFAULT
     },
+    Drawn {
+        experiment: "bulk",
+        title: "Long messages into posted buffers, every byte read, several under way: GB per second",
+        only: &[("read", &["posted"]), ("window", &["pipelined"])],
+        panels: &["provider"],
+        series: &["peer", "setting"],
+        values: &[(column("gbytes_per_s"), "")],
+        unit: Unit::Named("GB/s"),
+        form: over("size", SIZE, "GB per second"),
+        ..Drawn::DEFAULT
+    },
+    Drawn {
+        experiment: "bulk",
+        title: "Long messages into posted buffers, every byte read, one at a time: GB per second",
+        only: &[("read", &["posted"]), ("window", &["one"])],
+        panels: &["provider"],
+        series: &["peer", "setting"],
+        values: &[(column("gbytes_per_s"), "")],
+        unit: Unit::Named("GB/s"),
+        form: over("size", SIZE, "GB per second"),
+        ..Drawn::DEFAULT
+    },
+    Drawn {
+        experiment: "bulk",
+        title: "Long messages read in place, every byte, several under way: GB per second",
+        only: &[("read", &["in-place"]), ("window", &["pipelined"])],
+        panels: &["provider"],
+        series: &["peer", "setting"],
+        values: &[(column("gbytes_per_s"), "")],
+        unit: Unit::Named("GB/s"),
+        form: over("size", SIZE, "GB per second"),
+        ..Drawn::DEFAULT
+    },
 ];
 
 #[cfg(test)]
