@@ -20,7 +20,7 @@ use policy::{Dependency, Policy};
 const POLICY: &str = "deny.toml";
 
 /// The workspaces, each with its own policy.
-const WORKSPACES: [&str; 2] = ["", "bench/peers"];
+const WORKSPACES: [&str; 3] = ["", "bench/peers", "adapters"];
 
 /// Time limit of cargo-deny, which takes seconds.
 const LIMIT: Duration = Duration::from_secs(300);

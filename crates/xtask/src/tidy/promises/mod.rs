@@ -22,6 +22,7 @@ use document::Document;
 
 /// The documents whose promises have ids.
 const DOCUMENTS: &[&str] = &[
+    "docs/adapters.md",
     "docs/calls.md",
     "docs/embedding.md",
     "docs/messages.md",
