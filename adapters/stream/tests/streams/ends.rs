@@ -41,6 +41,8 @@ fn a_dropped_stream_resets_the_other_side_after_what_has_arrived() {
             accepted.read_exact(&mut got).await.expect("the bytes have arrived");
             assert_eq!(&got, b"last");
             let expected = (ErrorKind::ConnectionReset, Some(StreamError::Reset));
+            // A write would be answered by a reset of its own.
+            assert_eq!(reason(&accepted.read_u8().await.expect_err("the stream ends")), expected);
             assert_eq!(ends_of(accepted).await, [expected.clone(), expected]);
         });
     }
