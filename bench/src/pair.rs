@@ -55,6 +55,12 @@ pub struct Callee<Q: QueuePair + 'static> {
 /// Queue pairs of one side of a link: control, then bulk.
 pub type Pairs<Q> = [Q; 2];
 
+/// Returns the limits of both nodes. Their windows do not grow, so that each round of a scenario executes the same instructions.
+pub fn limits() -> Limits {
+    let first = Limits::default().first_requests;
+    Limits { calls: 56, requests: first, ..Limits::default() }
+}
+
 /// Makes a link over shared memory, within this process.
 ///
 /// # Errors
@@ -90,7 +96,7 @@ impl<Q: QueuePair + 'static> Ends<Q> {
         link: impl FnOnce([ConnectionLimits; 2]) -> anyhow::Result<(Pairs<Q>, Pairs<Q>)>,
     ) -> anyhow::Result<Self> {
         let types = (0..).zip(&routes).map(entry).collect();
-        let limits = Limits::default();
+        let limits = limits();
         let identity =
             |node, types| Identity { node: NodeId(node), epoch: Epoch(1), name: String::new(), types };
         let (near, far) = (identity(1, Vec::new()), identity(2, types));

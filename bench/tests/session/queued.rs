@@ -7,13 +7,13 @@ use core::task::{Context, Poll, Waker};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
 
-use pronto_bench::pair::{Callee, Ends, Nobody, Pairs, Still, shm_link};
+use pronto_bench::pair::{Callee, Ends, Nobody, Pairs, Still, limits, shm_link};
 use pronto_core::fabric::{
     Armed, Capabilities, Completion, CompletionChannel, ConnectionLimits, DoorbellEvent, FabricError, Grant,
     GrantError, GrantId, MessageSlot, PollOutcome, PostError, QueuePair, Region, Rights, SendMemory,
     SendWork,
 };
-use pronto_core::session::{DownCause, Limits, Session};
+use pronto_core::session::{DownCause, Session};
 use pronto_core::wait::ServingState;
 use pronto_fabric_shm::{ShmLease, ShmQueuePair};
 use pronto_rpc::{Message, Peer, Pending, Route};
@@ -126,7 +126,7 @@ impl Watch {
     /// Uses all call slots.
     fn fill(&self) -> Vec<Pending<Ask, Still<Watched>>> {
         let calls = core::iter::from_fn(|| self.peer.start(&Ask {}).ok()).collect::<Vec<_>>();
-        assert_eq!(calls.len(), usize::from(Limits::default().calls));
+        assert_eq!(calls.len(), usize::from(limits().calls));
         calls
     }
 
@@ -182,7 +182,7 @@ fn credits_that_come_back_wake_as_many_tasks() {
     let watch = Watch::new();
     let news = News {};
     let sent = (0..).take_while(|_| watch.peer.notify(&news).is_ok()).count();
-    assert_eq!(sent, usize::from(Limits::default().requests[Class::Control.index()]));
+    assert_eq!(sent, usize::from(limits().requests[Class::Control.index()]));
     let mut tasks: Vec<_> =
         (0..2 * sent).map(|_| Task::new(watch.peer.notify_async(&news)).waits()).collect();
     // The peer returns credits together, when half of its window is used.
