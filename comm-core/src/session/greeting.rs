@@ -130,15 +130,20 @@ impl Agreement {
     /// Returns the receive windows of this side and of the peer for one connection, as far as they can grow on the link.
     pub fn windows(&self, class: Class) -> [Windows; 2] {
         let [mine, theirs] = [self.windows, self.peer_windows].map(|windows| {
-            let window = windows[class.index()];
-            if self.grows { window } else { Windows { grows_to: window.requests, ..window } }
+            windows.map(
+                |window| {
+                    if self.grows { window } else { Windows { grows_to: window.requests, ..window } }
+                },
+            )
         });
-        // A side has no more replies to receive than requests that the other side has granted.
-        let replies = |here: Windows, there: Windows| here.replies.min(there.grows_to);
-        [
-            Windows { replies: replies(mine, theirs), ..mine },
-            Windows { replies: replies(theirs, mine), ..theirs },
-        ]
+        // A side has no more replies to receive than requests that the other side has granted. A reply may be of another class than its
+        // request.
+        let window = |here: &[Windows; 2], there: &[Windows; 2]| {
+            let granted = there.iter().fold(0_u16, |sum, window| sum.saturating_add(window.grows_to));
+            let window = here[class.index()];
+            Windows { replies: window.replies.min(granted), ..window }
+        };
+        [window(&mine, &theirs), window(&theirs, &mine)]
     }
 
     /// Returns the agreement for a provider that posts a receive for each message, and posts them when the link begins: windows keep

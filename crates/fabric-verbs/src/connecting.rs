@@ -218,7 +218,8 @@ mod tests {
             for class in Class::ALL {
                 let (here, there) = (near.fixed().connection(class), far.fixed().connection(class));
                 let window = limits.window(class);
-                let replies = window.replies.min(window.requests);
+                let granted: u16 = Class::ALL.map(|class| limits.window(class).requests).iter().sum();
+                let replies = window.replies.min(granted);
                 assert_eq!(here.receive_depth, u32::from(window.requests + replies + window.control));
                 // The peer sends messages up to the granted depth, and a report for each window onto a payload.
                 let reports = here.send_depth.min(windows::MOST);

@@ -64,7 +64,8 @@ impl<T> Growing<T> {
         }
     }
 
-    #[inline(never)]
+    // Cold, so that the callers keep their registers for the first places.
+    #[cold]
     fn further_at(&self, place: usize) -> &T {
         assert!(place < self.len, "place {place} is out of bounds: the table has {}", self.len);
         let (part, start) = self.part_of(place);

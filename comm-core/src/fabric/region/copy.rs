@@ -238,8 +238,9 @@ pub unsafe fn to_shared(bytes: &[u8], to: NonNull<u8>) {
 /// Number of bytes from which a copy by one string instruction is used. It moves whole cache lines, and does not read those that it overwrites.
 const STRING_MIN: usize = 4096;
 
-/// Copies by a string instruction, which moves every byte once, in order.
-#[cfg(all(target_arch = "x86_64", not(loom)))]
+/// Copies by a string instruction, which moves every byte once, in order. Not in simulations, whose runs must not depend on what an earlier
+/// one has found out.
+#[cfg(all(target_arch = "x86_64", not(loom), not(simulated)))]
 mod string {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
     use core::ptr::NonNull;
@@ -297,7 +298,7 @@ mod string {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(loom))))]
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(simulated))))]
 mod string {
     use core::ptr::NonNull;
 

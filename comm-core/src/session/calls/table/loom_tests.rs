@@ -144,7 +144,7 @@ fn loom_refutes_sleeping_without_a_recheck() {
 #[should_panic(expected = "the slot is lost")]
 fn loom_refutes_leaving_in_two_steps() {
     let leave = |table: &CallTable<Lease>, call: CallId| {
-        let slot = &table.slots[usize::from(call.slot)];
+        let slot = table.slots.at(call.slot.into());
         let before = slot.state.load(Ordering::Acquire);
         slot.state.store(before | WAITER_GONE, Ordering::Release);
         if before & ENGINE_DONE != 0 {
