@@ -194,11 +194,11 @@ impl<Q> Connection<Q> {
         self.peer_granted < self.peer_window.grows_to
     }
 
-    /// Processes a grant of the peer. Returns the number of credits that it adds.
+    /// Processes a window update of the peer. Returns the number of credits that it adds.
     ///
     /// # Errors
     /// If the peer grants more than it announced, or takes back what it granted.
-    pub(super) fn take_grant(&mut self, granted: u16) -> Result<u16, FabricError> {
+    pub(super) fn take_window_update(&mut self, granted: u16) -> Result<u16, FabricError> {
         if granted > self.peer_window.grows_to || granted < self.peer_granted {
             return Err(PeerFault::Unasked.into());
         }
@@ -301,7 +301,7 @@ impl<Q> Connection<Q> {
             | Kind::Heartbeat
             | Kind::Goodbye
             | Kind::CreditRequest
-            | Kind::Grant { .. } => {
+            | Kind::WindowUpdate { .. } => {
                 debug_assert!(self.has_control_credit(), "a control message fits the peer's control window");
                 self.control.push_back(self.sent);
             }
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(count_received(&mut connection, 1, WINDOW.requests), Some(WINDOW.requests));
     }
 
-    /// Shows: protocol.grant
+    /// Shows: protocol.window-update
     #[test]
     fn a_window_grows_when_it_is_asked_for_up_to_what_was_announced() {
         let (mut near, mut far) = (connection(), connection());
@@ -436,10 +436,10 @@ mod tests {
             assert_eq!((far.granted, far.grant_is_due, far.owes_credit(0)), (granted, grows, grows));
             far.grant_is_due = false;
             let more = granted - near.peer_granted;
-            assert_eq!(near.take_grant(granted).ok(), Some(more));
+            assert_eq!(near.take_window_update(granted).ok(), Some(more));
         }
-        assert!(near.take_grant(13).is_err(), "more than the peer announced");
-        assert!(near.take_grant(11).is_err(), "a grant is not taken back");
+        assert!(near.take_window_update(13).is_err(), "more than the peer announced");
+        assert!(near.take_window_update(11).is_err(), "a grant is not taken back");
         assert_eq!(near.peer_granted, 12);
     }
 

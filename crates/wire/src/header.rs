@@ -316,7 +316,7 @@ pub enum Kind {
     /// A request for a larger window: the sender has used every credit of this connection.
     CreditRequest,
     /// A message that the window of this connection has grown.
-    Grant {
+    WindowUpdate {
         /// Number of requests and notifications that may be in flight now.
         requests: u16,
     },
@@ -331,7 +331,7 @@ const CREDIT: u8 = 6;
 const HEARTBEAT: u8 = 7;
 const GOODBYE: u8 = 8;
 const CREDIT_REQUEST: u8 = 9;
-const GRANT: u8 = 10;
+const WINDOW_UPDATE: u8 = 10;
 
 const FLAG_RESENT: u8 = 1;
 
@@ -349,7 +349,7 @@ const fn fields_of(kind: u8) -> u8 {
         // The service field holds the code.
         FAILURE => CALL_FIELDS | SERVICE_FIELD,
         // The service field holds the number.
-        GRANT => SERVICE_FIELD,
+        WINDOW_UPDATE => SERVICE_FIELD,
         _ => 0,
     }
 }
@@ -424,7 +424,7 @@ impl Header {
 
     #[inline(never)]
     fn check_other(raw: &RawHeader, call: CallId, payload_len: usize) -> Result<Kind, HeaderFault> {
-        if !(REQUEST..=GRANT).contains(&raw.kind) {
+        if !(REQUEST..=WINDOW_UPDATE).contains(&raw.kind) {
             return Err(HeaderFault::UnknownKind(raw.kind));
         }
         if raw.flags != 0 {
@@ -447,11 +447,11 @@ impl Header {
             HEARTBEAT => Kind::Heartbeat,
             GOODBYE => Kind::Goodbye,
             CREDIT_REQUEST => Kind::CreditRequest,
-            GRANT => Kind::Grant { requests: raw.service.get() },
+            WINDOW_UPDATE => Kind::WindowUpdate { requests: raw.service.get() },
             // A reply with a field set that replies do not use.
             _ => return Err(HeaderFault::StrayField(raw.kind)),
         };
-        if (CANCEL..=GRANT).contains(&raw.kind) && payload_len != 0 {
+        if (CANCEL..=WINDOW_UPDATE).contains(&raw.kind) && payload_len != 0 {
             return Err(HeaderFault::StrayPayload { kind: raw.kind, len: payload_len });
         }
         // Unused fields must be zero, so that a later version can give them a meaning.
@@ -487,7 +487,7 @@ impl Header {
             Kind::Heartbeat => (u64::from(HEARTBEAT) << 32, 0, 0),
             Kind::Goodbye => (u64::from(GOODBYE) << 32, 0, 0),
             Kind::CreditRequest => (u64::from(CREDIT_REQUEST) << 32, 0, 0),
-            Kind::Grant { requests } => (u64::from(GRANT) << 32, service_field(requests), 0),
+            Kind::WindowUpdate { requests } => (u64::from(WINDOW_UPDATE) << 32, service_field(requests), 0),
         };
         RawHeader::of_words(first, call, last_word(self.acks, deadline_us))
     }
@@ -512,7 +512,7 @@ mod tests {
             Kind::Heartbeat,
             Kind::Goodbye,
             Kind::CreditRequest,
-            Kind::Grant { requests: 0x0708 },
+            Kind::WindowUpdate { requests: 0x0708 },
         ]
         .into_iter()
         .chain(FailureCode::ALL.map(|code| Kind::Failure { call: CALL, code }))
@@ -621,7 +621,7 @@ mod tests {
             0x02, 0x01, FailureCode::HandlerError as u8, 0, 0x12, 0x11, 0x22, 0x21, 0, 0, 0, 0,
         ];
         assert_eq!(bytes, golden);
-        let bytes = *Header { kind: Kind::Grant { requests: 0x0708 }, acks: ACKS }.emit().as_array();
+        let bytes = *Header { kind: Kind::WindowUpdate { requests: 0x0708 }, acks: ACKS }.emit().as_array();
         #[rustfmt::skip]
         let golden = [
             0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0,

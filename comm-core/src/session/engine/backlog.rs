@@ -152,9 +152,11 @@ impl<Q: QueuePair> Engine<Q> {
                     self.retry_backlog(class, turn);
                 }
             }
-            Kind::Credit | Kind::Heartbeat | Kind::Goodbye | Kind::CreditRequest | Kind::Grant { .. } => {
-                self.post_or_keep(outgoing, turn)
-            }
+            Kind::Credit
+            | Kind::Heartbeat
+            | Kind::Goodbye
+            | Kind::CreditRequest
+            | Kind::WindowUpdate { .. } => self.post_or_keep(outgoing, turn),
         }
     }
 

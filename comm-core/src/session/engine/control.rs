@@ -37,7 +37,7 @@ impl<Q: QueuePair> Engine<Q> {
         shared.granted[class.index()].store(connection.granted.into(), Ordering::Relaxed);
     }
 
-    /// Processes a grant of the peer.
+    /// Processes a window update of the peer.
     #[cold]
     pub(in crate::session) fn granted(
         &mut self,
@@ -46,13 +46,13 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> Result<(), FabricError> {
         let connection = self.connection(class);
-        let more = connection.take_grant(requests)?;
+        let more = connection.take_window_update(requests)?;
         shared.may_ask[class.index()].store(connection.may_get_more(), Ordering::Relaxed);
         shared.credits[class.index()].give(more);
         Ok(())
     }
 
-    /// Sends a message with the credits to return, if no other message carries them soon, and the grants that are due.
+    /// Sends a message with the credits to return, if no other message carries them soon, and the window updates that are due.
     #[inline]
     pub(in crate::session) fn give_credit(&mut self, shared: &Shared<Q::Lease>) {
         let Some(Link { connections: [control, bulk], .. }) = self.phase.link() else { return };
@@ -67,7 +67,7 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Sends a message with the credits to return, as a grant if one is due.
+    /// Sends a message with the credits to return, as a window update if one is due.
     fn send_credit(&mut self, class: Class, shared: &Shared<Q::Lease>) {
         let connection = self.connection(class);
         if !connection.grant_is_due {
@@ -75,7 +75,7 @@ impl<Q: QueuePair> Engine<Q> {
             return;
         }
         let requests = connection.granted;
-        if self.control(class, Kind::Grant { requests }, shared) {
+        if self.control(class, Kind::WindowUpdate { requests }, shared) {
             self.connection(class).grant_is_due = false;
         }
     }
@@ -87,7 +87,7 @@ impl<Q: QueuePair> Engine<Q> {
         kind: Kind,
         shared: &Shared<Q::Lease>,
     ) -> bool {
-        // Credits, grants and heartbeats do not wait behind the backlog: its messages may wait for a credit that the peer returns only after
+        // Credits, window updates and heartbeats do not wait behind the backlog: its messages may wait for a credit that the peer returns only after
         // it has received one. Cancellations and goodbyes stay behind the requests that they concern.
         let waits = matches!(kind, Kind::Cancel { .. } | Kind::Goodbye) && !self.backlog.is_empty(class);
         if waits {

@@ -99,7 +99,7 @@ impl<Q: QueuePair> Engine<Q> {
                 self.control_received(class);
                 self.grant_more(class, turn.shared);
             }
-            Kind::Grant { requests } => {
+            Kind::WindowUpdate { requests } => {
                 self.control_received(class);
                 self.granted(class, requests, turn.shared)?;
             }

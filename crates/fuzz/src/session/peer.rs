@@ -219,7 +219,7 @@ impl Peer {
             | Kind::Heartbeat
             | Kind::Goodbye
             | Kind::CreditRequest
-            | Kind::Grant { .. } => {}
+            | Kind::WindowUpdate { .. } => {}
         }
     }
 }

@@ -193,7 +193,7 @@ impl Play {
                 0 => Kind::Heartbeat,
                 1 => Kind::Goodbye,
                 2 => Kind::CreditRequest,
-                _ => Kind::Grant { requests: slot },
+                _ => Kind::WindowUpdate { requests: slot },
             },
         };
         let Acks { received, returned } = self.peer.acks(class);

@@ -274,7 +274,7 @@ fn a_peer_that_never_acknowledges_costs_no_memory() {
     }
 }
 
-/// Shows: protocol.grant
+/// Shows: protocol.window-update
 #[test]
 fn grants_beyond_the_announced_window_end_the_session() {
     let _shared = shared_run();
@@ -284,7 +284,7 @@ fn grants_beyond_the_announced_window_end_the_session() {
             // The windows that the raw peer has announced.
             let window = scenario.raw.agreement.windows[0];
             let mut grant = |requests| {
-                scenario.raw.post(Class::Control, Kind::Grant { requests }, &[]).unwrap();
+                scenario.raw.post(Class::Control, Kind::WindowUpdate { requests }, &[]).unwrap();
             };
             grant(window.requests);
             grant(wrong(window.grows_to, window.requests));
@@ -293,7 +293,7 @@ fn grants_beyond_the_announced_window_end_the_session() {
     }
 }
 
-/// Shows: protocol.grant
+/// Shows: protocol.window-update
 #[test]
 fn a_request_for_a_larger_window_is_granted_up_to_the_announced_one() {
     let _shared = shared_run();
@@ -305,7 +305,7 @@ fn a_request_for_a_larger_window_is_granted_up_to_the_announced_one() {
             scenario.raw.post(Class::Control, Kind::CreditRequest, &[]).unwrap();
             granted = (granted * 2).min(window.grows_to);
             let (header, _) = scenario.raw.receive(Class::Control);
-            assert_eq!(header.kind, Kind::Grant { requests: granted });
+            assert_eq!(header.kind, Kind::WindowUpdate { requests: granted });
         }
         // Further ones are no fault, and are not granted.
         scenario.raw.post(Class::Control, Kind::CreditRequest, &[]).unwrap();

@@ -35,7 +35,7 @@ fn fill(pair: &Pair, calls: &mut Vec<CallId>) {
     }
 }
 
-/// Shows: protocol.grant
+/// Shows: protocol.window-update
 #[test]
 fn a_full_window_doubles_up_to_its_limit() {
     for options in [SimOptions::like_shm(), SimOptions::like_tcp()] {
@@ -56,7 +56,7 @@ fn a_full_window_doubles_up_to_its_limit() {
     }
 }
 
-/// Shows: protocol.grant
+/// Shows: protocol.window-update
 #[test]
 fn requests_that_are_sent_again_make_the_window_of_the_next_link_grow() {
     let mut pair = Pair::new(SimOptions::like_tcp(), limits());
