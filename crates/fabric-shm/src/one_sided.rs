@@ -116,14 +116,14 @@ pub(crate) struct Held {
     words: PeerArray<AtomicU32>,
     grants: Box<[Option<HeldGrant>]>,
     /// Number of grants in the table.
-    mapped: usize,
+    count: usize,
     regions: MappedRegions,
 }
 
 impl Held {
     pub(crate) fn new(words: PeerArray<AtomicU32>) -> Self {
         let grants = (0..MAX_GRANTS).map(|_| None).collect();
-        Self { words, grants, mapped: 0, regions: MappedRegions::default() }
+        Self { words, grants, count: 0, regions: MappedRegions::default() }
     }
 
     /// Maps the region of a grant that the peer announced, unless it is mapped already.
@@ -131,7 +131,7 @@ impl Held {
         let Announcement::Grant { slot, generation, start, len, rights } = what else { return Ok(()) };
         let place = self.grants.get_mut(slot as usize);
         let place = place.ok_or_else(|| PeerFault::Offset { offset: slot.into(), len: MAX_GRANTS as u64 })?;
-        self.mapped -= usize::from(place.take().is_some());
+        self.count -= usize::from(place.take().is_some());
         let access = if rights.write || rights.atomic { Access::Write } else { Access::Read };
         let memory = self.regions.mapped(fd, access)?;
         let region = memory.len() as u64;
@@ -141,7 +141,7 @@ impl Held {
             Some(max @ 1..) => return Err(PeerFault::Length { len, max }.into()),
             _ => return Err(PeerFault::Offset { offset: start, len: region }.into()),
         }
-        self.mapped += 1;
+        self.count += 1;
         *place = Some(HeldGrant { generation, memory, start, len, rights });
         Ok(())
     }
@@ -159,13 +159,13 @@ impl Held {
 
     /// Forgets revoked grants.
     pub(crate) fn forget_revoked(&mut self) {
-        if self.mapped == 0 {
+        if self.count == 0 {
             return;
         }
         for (slot, place) in self.grants.iter_mut().enumerate() {
             let words = &self.words;
             let revoked = |grant: &mut HeldGrant| grant.generation != words.load(slot, Ordering::Acquire);
-            self.mapped -= usize::from(place.take_if(revoked).is_some());
+            self.count -= usize::from(place.take_if(revoked).is_some());
         }
     }
 

@@ -291,7 +291,8 @@ mod tests {
             }
         });
         assert_eq!(slots.in_use(), 0);
-        assert_eq!(core::iter::from_fn(|| slots.claim()).count(), usize::from(N));
+        // Threads that never ran side by side needed fewer than all slots.
+        assert_eq!(core::iter::from_fn(|| slots.claim()).count(), usize::from(slots.len()));
     }
 
     proptest! {

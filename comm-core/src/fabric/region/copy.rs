@@ -86,7 +86,7 @@ impl SharedBytes<'_> {
         }
     }
 
-    /// Copies all bytes to other shared memory, through registers. Each byte that a peer writes during the copy may be old or new.
+    /// Copies all bytes to other shared memory. Each byte that a peer writes during the copy may be old or new.
     ///
     /// # Safety
     /// `to` is valid for writes of this view's length during the call, and no process accesses these bytes by other accesses than this
