@@ -74,22 +74,22 @@ impl Region {
 
     /// Copies `out.len()` bytes from `offset`. Each byte that a peer writes during the copy may be old or new.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
-        let at = self.at(offset, out.len())?;
-        // SAFETY: `at` checked the bounds, and RegionMemory promises the memory and how it is accessed.
+        let at = self.address(offset, out.len())?;
+        // SAFETY: `address` checked the bounds, and RegionMemory promises the memory and how it is accessed.
         unsafe { copy::from_shared(at, out) };
         Ok(())
     }
 
     /// Returns `len` bytes from `offset` for reading in place.
     pub fn lend(&self, offset: usize, len: usize) -> Result<SharedBytes<'_>, OutOfBounds> {
-        let at = self.at(offset, len)?;
-        // SAFETY: `at` checked the bounds, and RegionMemory promises the memory, while `self` is borrowed, and how it is accessed.
+        let at = self.address(offset, len)?;
+        // SAFETY: `address` checked the bounds, and RegionMemory promises the memory, while `self` is borrowed, and how it is accessed.
         Ok(unsafe { SharedBytes::new(at, len) })
     }
 
     /// Copies `bytes` to `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
-        let at = self.at(offset, bytes.len())?;
+        let at = self.address(offset, bytes.len())?;
         // SAFETY: as for read.
         unsafe { copy::to_shared(bytes, at) };
         Ok(())
@@ -97,7 +97,7 @@ impl Region {
 
     /// Copies bytes of other shared memory to `offset`. Each byte that a peer writes during the copy may be old or new.
     pub fn write_from(&self, offset: usize, bytes: SharedBytes<'_>) -> Result<(), OutOfBounds> {
-        let at = self.at(offset, bytes.len())?;
+        let at = self.address(offset, bytes.len())?;
         // SAFETY: as for read.
         unsafe { bytes.copy_to_shared(at) };
         Ok(())
@@ -108,12 +108,16 @@ impl Region {
         if !offset.is_multiple_of(8) {
             return Err(OutOfBounds { offset, wanted: 8, len: self.len() });
         }
-        let at = self.at(offset, 8)?.cast::<AtomicU64>();
+        let at = self.address(offset, 8)?.cast::<AtomicU64>();
         // SAFETY: in bounds, aligned as checked and promised for the base, and RegionMemory allows atomic access only.
         Ok(unsafe { at.as_ref() })
     }
 
-    fn at(&self, offset: usize, wanted: usize) -> Result<NonNull<u8>, OutOfBounds> {
+    /// Returns the address of `wanted` bytes from `offset` on, for providers whose kernel or device accesses the bytes.
+    ///
+    /// # Errors
+    /// The region has fewer bytes.
+    pub fn address(&self, offset: usize, wanted: usize) -> Result<NonNull<u8>, OutOfBounds> {
         let len = self.len();
         match offset.checked_add(wanted) {
             Some(end) if end <= len => {

@@ -64,11 +64,12 @@ impl Grants {
         Grant { id, remote }
     }
 
-    pub(crate) fn revoke(&mut self, id: GrantId) -> Result<(), GrantError> {
+    /// Ends a grant, and returns its key.
+    pub(crate) fn revoke(&mut self, id: GrantId) -> Result<u64, GrantError> {
         let key = self.by_key.iter().find_map(|(key, granted)| (granted.id == id).then_some(*key));
         let key = key.ok_or(GrantError::Unknown)?;
         self.by_key.remove(&key);
-        Ok(())
+        Ok(key)
     }
 
     pub(crate) fn clear(&mut self) {

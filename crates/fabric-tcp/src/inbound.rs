@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! 1. `start..end` of the buffer holds the bytes that were received and not yet consumed. While a long frame is
-//!    incomplete, it is empty: all of the frame's bytes have been moved to their destination.
+//!    incomplete, it is empty: all of the frame's bytes have been moved to their destination. The receive continues there.
 //! 2. `drained` means that the last receive returned less than there was room for. The next receive would most likely
 //!    find nothing, so it is skipped once.
 //! 3. One receive is also skipped after arming: the sleep ends immediately if the socket is readable. It is not skipped
@@ -12,7 +12,6 @@
 //!    which no receive would have filled a short one. A node has thousands of connections, of which few are in a burst.
 
 use core::mem;
-use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use pronto_core::fabric::{Arrived, FabricError, InlineMessage, PeerFault, PollOutcome, Received};
@@ -21,6 +20,7 @@ use pronto_wire::{HEADER_LEN, INLINE_PAYLOAD, InlinePayload, RawHeader};
 use crate::frame::{self, CHUNK, Opening};
 use crate::one_sided::{OneSided, Sink};
 use crate::outbound::Outbound;
+use crate::parts::Destination;
 use crate::pool::{Account, Lease};
 use crate::socket::{Read, Socket};
 
@@ -149,7 +149,7 @@ impl Inbound {
             if mem::take(&mut self.drained) || self.data >= CHUNK / 2 {
                 return Ok(PollOutcome::Nothing);
             }
-            match self.receive(socket)? {
+            match self.receive(socket, one_sided)? {
                 Read::Bytes(_) if self.next_inline(into) => return Ok(PollOutcome::Inline),
                 Read::Bytes(_) => {}
                 Read::Nothing => return Ok(PollOutcome::Nothing),
@@ -184,28 +184,48 @@ impl Inbound {
 
     /// Moves the unconsumed bytes to the front of the buffer, or of a longer buffer if the last receive filled this
     /// one.
-    fn make_room(&mut self) {
-        if self.end == self.buffer.len() && self.end < BUFFER {
+    fn make_room(&mut self, may_grow: bool) {
+        if may_grow && self.end == self.buffer.len() && self.end < BUFFER {
             return self.resize(BUFFER.min(self.buffer.len() * GROWTH));
         }
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
     }
 
-    /// Receives once: the rest of an unfinished payload into its buffer, and the bytes after it into the receive
-    /// buffer.
-    fn receive(&mut self, socket: &mut Socket) -> Result<Read, FabricError> {
-        self.make_room();
+    /// Receives once: the rest of an unfinished payload into its buffer, that of one-sided data into its region, and the bytes after it
+    /// into the receive buffer.
+    fn receive(&mut self, socket: &mut Socket, one_sided: &mut OneSided) -> Result<Read, FabricError> {
+        // While data for reads arrives, the receive buffer takes little more than the next header, so that the data after it is received in
+        // its place.
+        let reading = one_sided.is_reading();
+        self.make_room(!reading);
         let room = self.buffer.len() - self.end;
-        let spare = IoSliceMut::new(&mut self.buffer[self.end..]);
+        let room = if reading { room.min(SHORT_BUFFER) } else { room };
+        let spare = Destination::of(&mut self.buffer[self.end..self.end + room]);
         let (read, wanted) = match &mut self.state {
             State::Payload { lease, filled, .. } => {
                 let rest = &mut lease.bytes_mut()[*filled..];
                 let wanted = rest.len() + room;
-                let read = socket.receive(&mut [IoSliceMut::new(rest), spare])?;
+                let read = socket.receive(&mut [Destination::of(rest), spare])?;
                 if let Read::Bytes(n) = read {
                     let direct = n.min(wanted - room);
                     *filled += direct;
+                    self.end += n - direct;
+                }
+                (read, wanted)
+            }
+            State::Data { sink, done, left }
+                if let Some((region, at)) = one_sided.place(*sink, *done, *left)? =>
+            {
+                let place = Destination::in_region(region, at, *left)
+                    .expect("bounds checked when granted or posted, and a region keeps its length");
+                let read = socket.receive(&mut [place, spare])?;
+                let wanted = *left + room;
+                if let Read::Bytes(n) = read {
+                    let direct = n.min(*left);
+                    one_sided.placed(*sink, direct, true)?;
+                    (*done, *left) = (*done + direct as u64, *left - direct);
+                    self.data += direct;
                     self.end += n - direct;
                 }
                 (read, wanted)
@@ -258,7 +278,9 @@ impl Inbound {
                 }
                 State::Data { sink, done, left } => {
                     let n = left.min(self.end - self.start);
-                    one_sided.data(sink, done, &self.buffer[self.start..self.start + n])?;
+                    if n > 0 {
+                        one_sided.data(sink, done, &self.buffer[self.start..self.start + n])?;
+                    }
                     self.start += n;
                     self.data += n;
                     if n < left {

@@ -18,10 +18,10 @@
 //!   [`ReceivePool::channel`], which the sleeping thread must watch, too: clear it, then poll.
 //!
 //! # Copies
-//! Payloads of up to 1 KiB are copied into the staging ring. Longer ones are written directly from send memory. A
-//! region's bytes may change while they are sent, so they are copied out 64 KiB at a time: `by_reference` is false.
-//! Data of one-sided operations is sent in frames of at most 64 KiB; messages can be sent between two frames of the
-//! response to a read.
+//! Payloads of up to 1 KiB are copied into the staging ring. The kernel takes longer ones from send memory or from their
+//! region, 64 KiB at a time, and puts them into receive buffers and regions. Only the first kilobyte after a header may be
+//! copied once more. Data of one-sided operations is sent in frames of at most 64 KiB; messages can be sent between two
+//! frames of the response to a read.
 //!
 //! # Trust
 //! Traffic is not encrypted. Listeners and diallers reject addresses outside the host unless the caller passes
@@ -36,6 +36,8 @@ mod grants;
 mod inbound;
 mod one_sided;
 mod outbound;
+mod parts;
+mod piece;
 mod pool;
 mod queue_pair;
 mod random;

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use pronto_core::fabric::{Completion, GrantId, PeerFault, Region, Status, WrId};
+use pronto_core::fabric::{Completion, PeerFault, Region, Status, WrId};
 use pronto_sync::atomic::Ordering;
 
 use crate::frame::{Kind, OneSidedFrame, OneSidedHeader};
@@ -67,6 +67,8 @@ pub(crate) struct OneSided {
     slots: Vec<Slot>,
     free: Vec<u16>,
     completions: VecDeque<Completion>,
+    /// Number of open reads.
+    reads: usize,
     refused: Option<u32>,
     abandoned: bool,
 }
@@ -83,6 +85,7 @@ impl OneSided {
             self.slots.push(Slot::default());
             u16::try_from(self.slots.len() - 1).expect("few slots")
         });
+        self.reads += usize::from(matches!(open, Open::Read { .. }));
         let entry = &mut self.slots[usize::from(slot)];
         entry.open = Some((wr, open));
         (entry.generation << SLOT_BITS) | u32::from(slot)
@@ -101,10 +104,6 @@ impl OneSided {
             }
         }
         self.grants.clear();
-    }
-
-    pub(crate) fn revoke(&mut self, id: GrantId) -> Result<(), pronto_core::fabric::GrantError> {
-        self.grants.revoke(id)
     }
 
     /// Processes the start of a frame. Returns the destination of its data, if it has data.
@@ -178,35 +177,62 @@ impl OneSided {
         }
     }
 
-    /// Processes the next bytes of a frame's data; `at` is their offset in that data.
-    #[inline(never)]
-    pub(crate) fn data(&mut self, sink: Sink, at: u64, bytes: &[u8]) -> Result<(), PeerFault> {
+    /// Returns whether data for reads of this side is still to come.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reads != 0
+    }
+
+    /// Returns the destination of a frame's data from offset `done` on, or `None` if the data is dropped.
+    pub(crate) fn place(
+        &self,
+        sink: Sink,
+        done: u64,
+        len: usize,
+    ) -> Result<Option<(&Region, usize)>, PeerFault> {
         match sink {
-            Sink::Dropped => {}
-            _ if self.abandoned => {}
+            Sink::Dropped => Ok(None),
+            _ if self.abandoned => Ok(None),
             Sink::Read { tag } => {
-                let slot = slot_of(tag);
-                let Some((_, Open::Read { region, at, len, got })) = self.entry(tag)? else {
+                let Some((_, Open::Read { region, at, got, .. })) = self.entry(tag)? else {
                     return Err(PeerFault::Unasked);
                 };
                 let to = usize::try_from(*got).map_or(usize::MAX, |got| at.saturating_add(got));
-                let outside = PeerFault::Offset { offset: *got, len: *len };
-                region.write(to, bytes).map_err(|_| outside)?;
-                *got += bytes.len() as u64;
-                if *got == *len {
-                    self.close(slot, Status::Done(0));
-                }
+                Ok(Some((region, to)))
             }
-            Sink::Write { tag, .. } if self.refused == Some(tag) => {}
-            Sink::Write { tag, key, offset, .. } => {
-                let range = self.grants.range(key, offset + at, bytes.len() as u64, Access::Write);
-                let written = range.map(|(region, at)| region.write(at, bytes));
-                if !matches!(written, Some(Ok(()))) {
-                    self.refused = Some(tag);
-                }
+            Sink::Write { tag, .. } if self.refused == Some(tag) => Ok(None),
+            Sink::Write { key, offset, .. } => {
+                Ok(self.grants.range(key, offset + done, len as u64, Access::Write))
             }
         }
+    }
+
+    /// Counts `len` bytes of a frame's data as processed. `written` tells whether they are at the place that [`place`](Self::place) returned.
+    pub(crate) fn placed(&mut self, sink: Sink, len: usize, written: bool) -> Result<(), PeerFault> {
+        match sink {
+            Sink::Write { tag, .. } if !written => self.refused = Some(tag),
+            Sink::Read { tag } if !self.abandoned => {
+                let Some((_, Open::Read { len: all, got, .. })) = self.entry_mut(tag)? else {
+                    return Err(PeerFault::Unasked);
+                };
+                if !written {
+                    return Err(PeerFault::Offset { offset: *got, len: *all });
+                }
+                *got += len as u64;
+                if *got == *all {
+                    self.close(slot_of(tag), Status::Done(0));
+                }
+            }
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// Processes the next bytes of a frame's data; `done` is their offset in that data.
+    #[inline(never)]
+    pub(crate) fn data(&mut self, sink: Sink, done: u64, bytes: &[u8]) -> Result<(), PeerFault> {
+        let place = self.place(sink, done, bytes.len())?;
+        let written = place.is_some_and(|(region, at)| region.write(at, bytes).is_ok());
+        self.placed(sink, bytes.len(), written)
     }
 
     /// Processes the end of a frame's data.
@@ -225,14 +251,20 @@ impl OneSided {
         region.word(at).ok()
     }
 
-    fn entry(&mut self, tag: u32) -> Result<Option<&mut (WrId, Open)>, PeerFault> {
+    fn entry(&self, tag: u32) -> Result<Option<&(WrId, Open)>, PeerFault> {
+        let slot = self.slots.get(slot_of(tag)).ok_or(PeerFault::Unasked)?;
+        Ok(slot.open.as_ref().filter(|_| slot.generation == tag >> SLOT_BITS))
+    }
+
+    fn entry_mut(&mut self, tag: u32) -> Result<Option<&mut (WrId, Open)>, PeerFault> {
         let slot = self.slots.get_mut(slot_of(tag)).ok_or(PeerFault::Unasked)?;
         Ok(slot.open.as_mut().filter(|_| slot.generation == tag >> SLOT_BITS))
     }
 
     fn close(&mut self, slot: usize, status: Status) {
         let entry = &mut self.slots[slot];
-        let Some((wr, _)) = entry.open.take() else { return };
+        let Some((wr, open)) = entry.open.take() else { return };
+        self.reads -= usize::from(matches!(open, Open::Read { .. }));
         entry.generation = (entry.generation + 1) & (u32::MAX >> SLOT_BITS);
         self.free.push(u16::try_from(slot).expect("few slots"));
         self.completions.push_back(Completion { wr, status });

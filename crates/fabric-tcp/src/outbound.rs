@@ -3,8 +3,8 @@
 //! # Invariants
 //! 1. The stream is the segments, front to back. Bytes of a staged segment are the oldest in the staging ring that do
 //!    not belong to an earlier segment.
-//! 2. Some segments are made piece by piece, up to 64 KiB at a time, in the *piece* buffer: payloads from regions,
-//!    one-sided writes, data for the peer's reads. A piece belongs to the first such segment.
+//! 2. Some segments are sent piece by piece, up to 64 KiB at a time: payloads from regions, one-sided writes, data for the
+//!    peer's reads. The piece that was begun belongs to the first such segment.
 //! 3. `posted` counts the bytes of staged segments, send memory and region payloads as they are posted. `taken` counts
 //!    the same bytes as the kernel accepts them. The stream is in order, so a send is complete when `taken` reaches the
 //!    value that `posted` had after it.
@@ -13,7 +13,6 @@
 //!    always gets its answers.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 
 use pronto_core::fabric::{Extent, FabricError, PeerFault, Region, WrId};
 use pronto_wire::HEADER_LEN;
@@ -21,6 +20,8 @@ use pronto_wire::HEADER_LEN;
 use crate::frame::{CHUNK, Kind, OneSidedHeader};
 use crate::grants::{Access, Grants};
 use crate::one_sided::ONE_SIDED_DEPTH;
+use crate::parts::Source;
+use crate::piece::Piece;
 use crate::socket::Socket;
 use crate::staging::Staging;
 use pronto_mapping::Mapping;
@@ -54,39 +55,6 @@ enum Segment {
     Write { region: Region, local: usize, tag: u32, key: u64, offset: u64, rest: u64 },
     /// Remaining data for a read by the peer.
     Data { tag: u32, key: u64, offset: u64, sent: u64, rest: u64 },
-}
-
-/// The piece buffer.
-#[derive(Debug, Default)]
-struct Piece {
-    bytes: Vec<u8>,
-    start: usize,
-    /// True if a piece was made since the last sleep began.
-    used: bool,
-}
-
-impl Piece {
-    fn left(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-
-    /// Makes a new piece: `head`, then `len` bytes that `fill` provides.
-    fn make<E>(
-        &mut self,
-        head: &[&[u8]],
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.start = 0;
-        self.used = true;
-        self.bytes.clear();
-        for part in head {
-            self.bytes.extend_from_slice(part);
-        }
-        let at = self.bytes.len();
-        self.bytes.resize(at + len, 0);
-        fill(&mut self.bytes[at..])
-    }
 }
 
 #[derive(Debug)]
@@ -185,7 +153,7 @@ impl Outbound {
         self.segments.push_back(Segment::Memory(extent));
     }
 
-    /// Appends a payload in a region, to be copied out when it is sent.
+    /// Appends a payload in a region, by reference.
     pub(crate) fn push_region_later(&mut self, region: &Region, offset: usize, len: usize) {
         self.posted += len as u64;
         self.segments.push_back(Segment::Region { region: region.clone(), offset, len });
@@ -261,10 +229,8 @@ impl Outbound {
     /// Frees long buffers when a sleep begins, if no more was posted since the last one than fits the shortest buffers.
     pub(crate) fn rest(&mut self) {
         let before = core::mem::replace(&mut self.posted_before, self.posted);
-        let used = core::mem::take(&mut self.piece.used);
-        if !used && self.posted - before <= Staging::SHORTEST as u64 && self.segments.is_empty() {
+        if self.posted - before <= Staging::SHORTEST as u64 && self.segments.is_empty() {
             self.staging.give_back();
-            self.piece = Piece::default();
             self.segments.shrink_to_fit();
             self.sends.shrink_to_fit();
         }
@@ -299,33 +265,34 @@ impl Outbound {
         if let ([Segment::Staged(len)], []) = self.segments.as_slices() {
             let (all, rest) = self.staging.parts(0, *len);
             if rest.is_empty() {
-                return Ok((socket.send(&[IoSlice::new(all)])?.unwrap_or(0), *len));
+                return Ok((socket.send(&[Source::of(all)])?.unwrap_or(0), *len));
             }
         }
-        let mut gather = [IoSlice::new(&[]); GATHER];
+        let mut gather = [Source::EMPTY; GATHER];
         let (mut entries, mut offered, mut staged) = (0, 0, 0);
         for segment in &self.segments {
             // A segment takes two entries at most.
             if entries + 2 > GATHER {
                 break;
             }
-            let (first, second) = match segment {
+            let parts = match segment {
                 Segment::Staged(len) => {
                     staged += len;
-                    self.staging.parts(staged - len, *len)
+                    let (first, second) = self.staging.parts(staged - len, *len);
+                    [Source::of(first), Source::of(second)]
                 }
                 Segment::Memory(extent) => {
                     #[expect(unsafe_code, reason = "posted send memory is read in place")]
                     // SAFETY: the segment was posted and its completion comes after it (invariant 3), so no thread
                     // writes to the extent (the engine's promise 2 in the fabric).
                     let bytes = unsafe { memory.bytes(*extent) };
-                    (bytes, &[][..])
+                    [Source::of(bytes), Source::EMPTY]
                 }
-                _ => (self.piece.left(), &[][..]),
+                _ => self.piece.parts(),
             };
-            for part in [first, second] {
-                if !part.is_empty() {
-                    gather[entries] = IoSlice::new(part);
+            for part in parts {
+                if part.len() > 0 {
+                    gather[entries] = part;
                     entries += 1;
                     offered += part.len();
                 }
@@ -362,13 +329,13 @@ impl Outbound {
                     }
                 }
                 _ => {
-                    let n = sent.min(self.piece.left().len());
+                    let n = sent.min(self.piece.left());
                     sent -= n;
-                    self.piece.start += n;
+                    self.piece.advance(n);
                     if matches!(segment, Segment::Region { .. }) {
                         self.taken += n as u64;
                     }
-                    if self.piece.left().is_empty() {
+                    if self.piece.left() == 0 {
                         self.end_piece();
                     }
                 }
@@ -394,50 +361,60 @@ impl Outbound {
 
     /// Makes the next piece of the first segment that needs one.
     fn make_piece(&mut self, grants: &Grants) -> Result<(), FabricError> {
-        if !self.piece.left().is_empty() {
+        if self.piece.left() != 0 {
             return Ok(());
         }
-        let piece = &mut self.piece;
-        let made =
-            match self.segments.iter_mut().find(|s| !matches!(s, Segment::Staged(_) | Segment::Memory(_))) {
-                Some(Segment::Region { region, offset, len }) => {
-                    let n = CHUNK.min(*len);
-                    let made = piece.make(&[], n, |out| region.read(*offset, out));
-                    (*offset, *len) = (*offset + n, *len - n);
-                    made
-                }
-                Some(Segment::Write { region, local, tag, key, offset, rest }) => {
-                    let n = chunk(*rest);
-                    let header = OneSidedHeader::new(Kind::Write, 8 + n, *tag, *key, *offset);
-                    let made = piece
-                        .make(&[header.as_array(), &rest.to_le_bytes()], n, |out| region.read(*local, out));
-                    // The peer rejects a range that wraps around, as it does with the first frame.
-                    *offset = offset.wrapping_add(n as u64);
-                    (*local, *rest) = (*local + n, *rest - n as u64);
-                    made
-                }
-                Some(Segment::Data { tag, key, offset, sent, rest }) => {
-                    // Checked for each piece: the grant may have been revoked since the last one.
-                    match grants.range(*key, *offset, *rest, Access::Read) {
-                        Some((region, at)) => {
-                            let n = chunk(*rest);
-                            let header = OneSidedHeader::new(Kind::Data, n, *tag, *sent, 0);
-                            let made = piece.make(&[header.as_array()], n, |out| region.read(at, out));
-                            (*offset, *sent, *rest) =
-                                (*offset + n as u64, *sent + n as u64, *rest - n as u64);
-                            made
-                        }
-                        None => {
-                            *rest = 0;
-                            let header = OneSidedHeader::new(Kind::Answer, 0, *tag, 1, 0);
-                            piece.make(&[header.as_array()], 0, |_| Ok(()))
-                        }
+        let first = self.segments.iter_mut().find(|s| !matches!(s, Segment::Staged(_) | Segment::Memory(_)));
+        let made = match first {
+            Some(Segment::Region { region, offset, len }) => {
+                let (at, n) = (*offset, CHUNK.min(*len));
+                (*offset, *len) = (at + n, *len - n);
+                Piece::new(&[], region, at, n)
+            }
+            Some(Segment::Write { region, local, tag, key, offset, rest }) => {
+                let n = chunk(*rest);
+                let header = OneSidedHeader::new(Kind::Write, 8 + n, *tag, *key, *offset);
+                let made = Piece::new(&[header.as_array(), &rest.to_le_bytes()], region, *local, n);
+                // The peer rejects a range that wraps around, as it does with the first frame.
+                *offset = offset.wrapping_add(n as u64);
+                (*local, *rest) = (*local + n, *rest - n as u64);
+                made
+            }
+            Some(Segment::Data { tag, key, offset, sent, rest }) => {
+                // Checked for each piece: the grant may have been revoked since the last one.
+                match grants.range(*key, *offset, *rest, Access::Read) {
+                    Some((region, at)) => {
+                        let n = chunk(*rest);
+                        let header = OneSidedHeader::new(Kind::Data, n, *tag, *sent, 0);
+                        let after = n as u64;
+                        (*offset, *sent, *rest) = (*offset + after, *sent + after, *rest - after);
+                        Piece::new(&[header.as_array()], region, at, n)
+                    }
+                    None => {
+                        *rest = 0;
+                        let header = OneSidedHeader::new(Kind::Answer, 0, *tag, 1, 0);
+                        Ok(Piece::of_head(&[header.as_array()]))
                     }
                 }
-                _ => Ok(()),
-            };
+            }
+            _ => return Ok(()),
+        };
         // Bounds were checked when posting; a region that shrank since then violates the owner's contract.
-        made.map_err(|_| FabricError::System { errno: libc::EFAULT })
+        self.piece = made.map_err(|_| FabricError::System { errno: libc::EFAULT })?;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_inside_a_frame(&self) -> bool {
+        matches!(self.segments.front(), Some(Segment::Data { .. })) && self.piece.is_begun()
+    }
+
+    /// Copies the rest of the piece that is being sent, if it lies in a range whose grant has ended: its owner may change the bytes now.
+    pub(crate) fn revoked(&mut self, key: u64) {
+        let first = self.segments.iter().find(|s| !matches!(s, Segment::Staged(_) | Segment::Memory(_)));
+        if matches!(first, Some(Segment::Data { key: of, .. }) if *of == key) {
+            self.piece.save();
+        }
     }
 }
 

@@ -76,7 +76,7 @@ impl TcpQueuePair {
                 send_depth: limits.send_depth,
                 polls_without_syscalls: false,
                 visible_when_posted: false,
-                by_reference: false,
+                by_reference: true,
                 copies: 40,
                 pins_memory: false,
                 ready_when_touched: true,
@@ -118,6 +118,12 @@ impl TcpQueuePair {
     /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         Counters { calls: self.socket.calls, starved: self.inbound.starved }
+    }
+
+    /// Returns whether the socket is full in the middle of data for a read of the peer.
+    #[cfg(test)]
+    pub(crate) fn is_inside_a_frame(&self) -> bool {
+        self.outbound.is_blocked() && self.outbound.is_inside_a_frame()
     }
 
     fn usable(&self) -> Result<(), FabricError> {
@@ -448,7 +454,9 @@ impl QueuePair for TcpQueuePair {
     }
 
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
-        self.one_sided.revoke(grant)
+        let key = self.one_sided.grants.revoke(grant)?;
+        self.outbound.revoked(key);
+        Ok(())
     }
 
     fn close(&mut self) {

@@ -1,16 +1,14 @@
 //! The socket: the only file that sends and receives. It counts every call.
 
 use core::time::Duration;
-use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
-use nix::sys::uio::readv;
 use pronto_core::Class;
 use pronto_core::fabric::FabricError;
 
+use crate::parts::{self, Destination, Source};
 use crate::setup::Options;
 use crate::tuning::{self, BusyPolling, Refused};
 
@@ -67,15 +65,10 @@ impl Socket {
     }
 
     /// Passes bytes to the kernel. Returns the number of accepted bytes, or `None` if the socket is full.
-    pub(crate) fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<Option<usize>, FabricError> {
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    pub(crate) fn send(&mut self, parts: &[Source<'_>]) -> Result<Option<usize>, FabricError> {
         loop {
             self.calls.sends += 1;
-            let sent = match parts {
-                [one] => send(self.descriptor(), one, flags),
-                many => sendmsg::<()>(self.descriptor(), many, &[], flags, None),
-            };
-            match sent {
+            match parts::send(self.as_fd(), parts) {
                 Ok(n) => return Ok(Some(n)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
@@ -88,14 +81,10 @@ impl Socket {
     }
 
     /// Receives available bytes into one or two buffers.
-    pub(crate) fn receive(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<Read, FabricError> {
+    pub(crate) fn receive(&mut self, into: &mut [Destination<'_>]) -> Result<Read, FabricError> {
         loop {
             self.calls.receives += 1;
-            let received = match &mut *into {
-                [one] => recv(self.stream.as_raw_fd(), one, MsgFlags::MSG_DONTWAIT),
-                many => readv(self.stream.as_fd(), many),
-            };
-            match received {
+            match parts::receive(self.stream.as_fd(), into) {
                 Ok(0) => return Ok(Read::End),
                 Ok(n) => return Ok(Read::Bytes(n)),
                 Err(Errno::EINTR) => {}

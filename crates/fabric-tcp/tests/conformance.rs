@@ -85,7 +85,6 @@ fn conforms(class: Class) {
     summary.announce();
     summary.assert_complete(&[
         Capability::PassiveTarget,
-        Capability::ByReference,
         Capability::PollsWithoutSyscalls,
         Capability::VisibleWhenPosted,
         Capability::NearChannel,

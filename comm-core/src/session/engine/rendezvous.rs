@@ -97,18 +97,22 @@ impl<Q: QueuePair> Engine<Q> {
         let link = self.generation;
         let next = table.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some());
         let Some(mut transfer) = next.and_then(|at| table.transfers.remove(at)) else { return false };
+        let mut turn_is_over = true;
         let asked = transfer.next_chunk(chunking, link).is_some_and(|(end, access)| {
             let Some(completes) = turn.shared.rendezvous.claim_chunk() else { return false };
             let posted = self.try_access(OneSided { access, link, completes }, turn).is_ok();
             if posted {
-                transfer.started(completes, end);
+                turn_is_over = transfer.started(completes, end);
             } else {
                 turn.shared.rendezvous.unclaim_chunk(completes);
             }
             posted
         });
-        // The other transfers come first next time.
-        table.transfers.push_back(transfer);
+        if turn_is_over {
+            table.transfers.push_back(transfer);
+        } else {
+            table.transfers.push_front(transfer);
+        }
         asked
     }
 

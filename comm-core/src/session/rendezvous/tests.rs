@@ -77,6 +77,19 @@ fn ask(transfer: &mut Transfer, link: u16, first: u16) -> Vec<(u64, u64)> {
     asked
 }
 
+#[test]
+fn the_turn_of_a_transfer_is_over_after_a_megabyte() {
+    const LEN: u64 = 16 << 10;
+    let mut transfer = transfer(1 << 22);
+    let chunking = Chunking { len: LEN, window: 1 };
+    for chunk in 1..=(1 << 22) / LEN {
+        let (end, _) = transfer.next_chunk(chunking, LINK).expect("one chunk may be in flight");
+        let over = transfer.started(slot(0), end);
+        assert_eq!(over, chunk.is_multiple_of((1 << 20) / LEN), "after {chunk} chunks");
+        all_end(&mut transfer, |_| End::Done(0));
+    }
+}
+
 fn all_end(transfer: &mut Transfer, end: impl Fn(CallId) -> End<NoLease>) -> usize {
     transfer.take_ended(|slot| Some(end(slot)))
 }

@@ -43,6 +43,10 @@ impl Chunking {
     }
 }
 
+/// Number of bytes that a transfer reads before it is the turn of the next one. Transfers that took turns chunk by chunk would all end at
+/// about the same time, and each would find that the caches no longer hold the bytes that it wrote first.
+const BYTES_PER_TURN: u64 = 1 << 20;
+
 /// A chunk in flight.
 #[derive(Debug)]
 struct Chunk {
@@ -80,6 +84,8 @@ pub(in crate::session) struct Transfer {
     /// The location of the sender's bytes, with the link that granted them.
     source: Source,
     next: u64,
+    /// Number of bytes that were read since its turn began.
+    in_turn: u64,
     under_way: alloc::vec::Vec<Chunk>,
     restart: Option<Restart>,
     given_up: Option<GivenUp>,
@@ -100,6 +106,7 @@ impl Transfer {
             offer,
             source,
             next: 0,
+            in_turn: 0,
             under_way: alloc::vec::Vec::new(),
             restart: None,
             given_up: None,
@@ -126,10 +133,16 @@ impl Transfer {
         Some((end, Access::Read { local, offset, remote }))
     }
 
-    /// Records that the next chunk, up to `end`, was started.
-    pub(in crate::session) fn started(&mut self, slot: CallId, end: u64) {
+    /// Records that the next chunk, up to `end`, was started. Returns whether the turn of this transfer is over.
+    pub(in crate::session) fn started(&mut self, slot: CallId, end: u64) -> bool {
         self.under_way.push(Chunk { slot, at: self.next, link: self.source.link });
+        self.in_turn += end - self.next;
         self.next = end;
+        let over = self.in_turn >= BYTES_PER_TURN;
+        if over {
+            self.in_turn = 0;
+        }
+        over
     }
 
     /// Processes the chunks that have ended, and returns their number.

@@ -182,6 +182,47 @@ fn a_third_peer_with_the_right_key_is_refused() {
     assert_eq!(outcome(&mut c, &mut d, read), Status::AccessRefused);
 }
 
+/// The kernel reads the bytes of a frame from the region, after its header has announced them. Those that are left when the grant ends are
+/// the bytes from before its end.
+#[test]
+fn a_frame_that_has_begun_keeps_its_bytes_when_its_grant_ends() {
+    const READS: u16 = 60;
+    const LEN: u64 = 64 << 10;
+    let (mut a, mut b) = pair();
+    let all = usize::from(READS) << 16;
+    let (near, far) = (region(all), region(all));
+    far.write(0, &vec![1; all]).unwrap();
+    let grant = b.grant(&far, 0..all as u64, Rights::READ).unwrap();
+    for slot in 0..READS {
+        let at = u64::from(slot) * LEN;
+        let remote = grant.remote.part(at..at + LEN).unwrap();
+        request(&mut a, slot, Operation::Read { local: &near, local_offset: at, remote });
+    }
+    // The reader does not poll, until the socket is full in the middle of a frame.
+    let begun = std::iter::repeat_with(|| {
+        assert!(poll_by_value(&mut b).unwrap().is_none());
+        b.poll_send();
+        b.is_inside_a_frame()
+    });
+    assert!(begun.take(100_000).any(|begun| begun), "no frame was interrupted");
+    b.revoke(grant.id).unwrap();
+    far.write(0, &vec![2; all]).unwrap();
+    let mut statuses = Vec::new();
+    until(&mut a, &mut b, |a, b| {
+        assert!(poll_by_value(b).unwrap().is_none());
+        b.poll_send();
+        assert!(poll_by_value(a).unwrap().is_none());
+        statuses.extend(std::iter::from_fn(|| a.poll_send()).map(|completion| completion.status));
+        (statuses.len() == usize::from(READS)).then_some(())
+    });
+    let done = statuses.iter().take_while(|status| **status == Status::Done(0)).count();
+    assert!(done > 0 && statuses[done..].iter().all(|status| *status == Status::AccessRefused));
+    assert!(done < statuses.len(), "the grant had ended");
+    let mut expected = vec![1; done << 16];
+    expected.resize(all, 0);
+    assert!(contents(&near) == expected, "a read has bytes from after the end of its grant");
+}
+
 #[test]
 fn a_revoked_grant_is_invalid_even_in_the_middle_of_a_read() {
     let (mut a, mut b) = pair();
