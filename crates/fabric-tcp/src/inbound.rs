@@ -188,13 +188,31 @@ impl Inbound {
         if may_grow && self.end == self.buffer.len() && self.end < BUFFER {
             return self.resize(BUFFER.min(self.buffer.len() * GROWTH));
         }
-        self.buffer.copy_within(self.start..self.end, 0);
+        if self.start != self.end {
+            self.buffer.copy_within(self.start..self.end, 0);
+        }
         (self.start, self.end) = (0, self.end - self.start);
     }
 
     /// Receives once: the rest of an unfinished payload into its buffer, that of one-sided data into its region, and the bytes after it
     /// into the receive buffer.
     fn receive(&mut self, socket: &mut Socket, one_sided: &mut OneSided) -> Result<Read, FabricError> {
+        if one_sided.is_reading() || matches!(self.state, State::Payload { .. } | State::Data { .. }) {
+            return self.receive_in_place(socket, one_sided);
+        }
+        self.make_room(true);
+        let room = self.buffer.len() - self.end;
+        let read = socket.receive(&mut [Destination::of(&mut self.buffer[self.end..])])?;
+        self.received(read, 0, room);
+        Ok(read)
+    }
+
+    #[inline(never)]
+    fn receive_in_place(
+        &mut self,
+        socket: &mut Socket,
+        one_sided: &mut OneSided,
+    ) -> Result<Read, FabricError> {
         // While data for reads arrives, the receive buffer takes little more than the next header, so that the data after it is received in
         // its place.
         let reading = one_sided.is_reading();
@@ -202,46 +220,45 @@ impl Inbound {
         let room = self.buffer.len() - self.end;
         let room = if reading { room.min(SHORT_BUFFER) } else { room };
         let spare = Destination::of(&mut self.buffer[self.end..self.end + room]);
-        let (read, wanted) = match &mut self.state {
+        let (read, place) = match &mut self.state {
             State::Payload { lease, filled, .. } => {
                 let rest = &mut lease.bytes_mut()[*filled..];
-                let wanted = rest.len() + room;
+                let place = rest.len();
                 let read = socket.receive(&mut [Destination::of(rest), spare])?;
                 if let Read::Bytes(n) = read {
-                    let direct = n.min(wanted - room);
-                    *filled += direct;
-                    self.end += n - direct;
+                    *filled += n.min(place);
                 }
-                (read, wanted)
+                (read, place)
             }
-            State::Data { sink, done, left }
-                if let Some((region, at)) = one_sided.place(*sink, *done, *left)? =>
-            {
-                let place = Destination::in_region(region, at, *left)
-                    .expect("bounds checked when granted or posted, and a region keeps its length");
-                let read = socket.receive(&mut [place, spare])?;
-                let wanted = *left + room;
-                if let Read::Bytes(n) = read {
-                    let direct = n.min(*left);
-                    one_sided.placed(*sink, direct, true)?;
-                    (*done, *left) = (*done + direct as u64, *left - direct);
-                    self.data += direct;
-                    self.end += n - direct;
+            State::Data { sink, done, left } => match one_sided.place(*sink, *done, *left)? {
+                Some((region, at)) => {
+                    let place = *left;
+                    let data = Destination::in_region(region, at, place)
+                        .expect("bounds checked when granted or posted, and a region keeps its length");
+                    let read = socket.receive(&mut [data, spare])?;
+                    if let Read::Bytes(n) = read {
+                        let n = n.min(place);
+                        one_sided.placed(*sink, n, true)?;
+                        (*done, *left) = (*done + n as u64, place - n);
+                        self.data += n;
+                    }
+                    (read, place)
                 }
-                (read, wanted)
-            }
-            _ => {
-                let read = socket.receive(&mut [spare])?;
-                if let Read::Bytes(n) = read {
-                    self.end += n;
-                }
-                (read, room)
-            }
+                None => (socket.receive(&mut [spare])?, 0),
+            },
+            _ => (socket.receive(&mut [spare])?, 0),
         };
-        self.fullest = self.fullest.max(self.end);
-        self.drained = matches!(read, Read::Bytes(n) if n < wanted);
-        self.woken_alone &= !self.drained && read != Read::Nothing;
+        self.received(read, place, room);
         Ok(read)
+    }
+
+    /// Counts received bytes: those beyond the first `place` are in the buffer, which had this room.
+    fn received(&mut self, read: Read, place: usize, room: usize) {
+        let all = if let Read::Bytes(n) = read { n } else { 0 };
+        self.end += all.saturating_sub(place);
+        self.fullest = self.fullest.max(self.end);
+        self.drained = matches!(read, Read::Bytes(_)) && all < place + room;
+        self.woken_alone &= !self.drained && read != Read::Nothing;
     }
 
     /// Processes the buffer until a message is complete or more bytes are needed.

@@ -62,6 +62,7 @@ impl<'a> Destination<'a> {
 }
 
 /// Sends the parts, or as much of them as the kernel accepts, and returns the number of bytes.
+#[inline]
 pub(crate) fn send(socket: BorrowedFd<'_>, parts: &[Source<'_>]) -> nix::Result<usize> {
     const FLAGS: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let descriptor = socket.as_raw_fd();
@@ -81,6 +82,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, parts: &[Source<'_>]) -> nix::Result<
 }
 
 /// Receives what has arrived at a socket that does not block into the parts, one after another, and returns the number of bytes: 0 at the end of the stream.
+#[inline(always)]
 pub(crate) fn receive(socket: BorrowedFd<'_>, parts: &mut [Destination<'_>]) -> nix::Result<usize> {
     let descriptor = socket.as_raw_fd();
     let received = if let [one] = parts {

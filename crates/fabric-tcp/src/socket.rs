@@ -81,6 +81,7 @@ impl Socket {
     }
 
     /// Receives available bytes into one or two buffers.
+    #[inline(always)]
     pub(crate) fn receive(&mut self, into: &mut [Destination<'_>]) -> Result<Read, FabricError> {
         loop {
             self.calls.receives += 1;

@@ -11,7 +11,7 @@ use super::ratchet::{Counted, Counts};
 use crate::child::{CommandLine, End};
 use crate::workspace::Workspace;
 
-const PACKAGE: &str = "pronto-bench";
+/// The package and its program.
 const PROGRAM: &str = "pronto-counts";
 
 /// The function that the program calls at the beginning and at the end of a region.
@@ -25,7 +25,7 @@ const SAME_EVERYWHERE: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX512F,-AVX
 
 /// Returns the command that builds the program in the release profile.
 pub(crate) fn build_command() -> CommandLine {
-    CommandLine::cargo(["build", "--release", "--package", PACKAGE, "--bin", PROGRAM])
+    CommandLine::cargo(["build", "--release", "--package", PROGRAM])
 }
 
 /// Builds the program and returns its path.

@@ -1,4 +1,4 @@
-//! `cargo xtask counts`: compares the instructions, branches and memory references of the scenarios of `bench/src/counts` with
+//! `cargo xtask counts`: compares the instructions, branches and memory references of the scenarios of `bench/counts` with
 //! recorded numbers.
 //!
 //! On a shared machine, times differ by a factor of three from one minute to the next. The counts are reproducible; with a socket

@@ -25,7 +25,7 @@ const SHARE: f64 = 0.02;
 /// A count may also exceed the recorded one by this number, because a share of a small number is less than one.
 const SLACK: f64 = 2.0;
 
-const HEADER: &str = "# Per repetition: instructions, branches and memory references of each scenario in bench/src/counts, as callgrind counts them.
+const HEADER: &str = "# Per repetition: instructions, branches and memory references of each scenario in bench/counts, as callgrind counts them.
 # `cargo xtask counts` fails where a count grew. Written by `cargo xtask counts --bless`; say in the commit why it may grow.
 ";
 

@@ -10,8 +10,9 @@
 #![forbid(unsafe_code)]
 
 mod message;
-// Compiled into this program, which therefore does not link the experiments: they would change which functions are inlined.
-#[path = "../pair.rs"]
+// Compiled into this program, which therefore does not link the experiments: they would change which functions are inlined, and their
+// features those of the libraries.
+#[path = "../../src/pair.rs"]
 #[expect(dead_code, unreachable_pub, reason = "the library's module, of which the scenarios use a part")]
 mod pair;
 mod parts;
