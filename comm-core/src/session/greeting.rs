@@ -39,6 +39,8 @@ pub struct Agreement {
     pub resumable: bool,
     /// True if the peer runs on this host. Set by the node.
     pub local: bool,
+    /// True if the kernel has confirmed that the peer runs as the same user on this host. Set by the node.
+    pub same_user: bool,
     /// True if windows may grow on the link: see [`Self::fixed`].
     pub grows: bool,
     /// Receive windows of this side, by class.
@@ -103,6 +105,7 @@ pub fn agree(
         resumed: held == Some(session),
         resumable: true,
         local: false,
+        same_user: false,
         grows: true,
         windows: Class::ALL.map(|class| limits.window(class)),
         peer_windows: theirs.windows,

@@ -59,6 +59,8 @@ pub struct LinkInfo {
     pub provider: &'static str,
     /// True if the peer runs on this host.
     pub local: bool,
+    /// True if the kernel has confirmed that the peer runs as the same user on this host.
+    pub same_user: bool,
 }
 
 /// The reason why a peer is down.

@@ -145,7 +145,14 @@ mod tests {
             connection
         });
         let session = SessionId(session);
-        let info = LinkInfo { peer: NodeId(2), epoch: Epoch(3), session, provider: "none", local: true };
+        let info = LinkInfo {
+            peer: NodeId(2),
+            epoch: Epoch(3),
+            session,
+            provider: "none",
+            local: true,
+            same_user: true,
+        };
         Link {
             connections,
             info,

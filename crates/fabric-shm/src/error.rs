@@ -33,6 +33,11 @@ pub enum SetupError {
     /// Another process listens at this address.
     #[error("another process already listens at this address")]
     InUse,
+    /// Another process keeps the directory of the address locked.
+    #[error(
+        "another process keeps the folder of the socket locked (flock): end it, or use a folder that only this user can open"
+    )]
+    Locked,
     /// The address is empty, or longer than a Unix socket address can be (107 bytes).
     #[error("not a valid Unix socket address")]
     Address,

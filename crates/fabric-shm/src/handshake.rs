@@ -32,6 +32,10 @@ use crate::map::forked;
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 64;
+/// Maximum wait for the lock of a directory. Its other holders keep it for some system calls.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+/// Pause between two attempts to lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum length of one piece of a message, bytes.
 const PIECE: usize = 16 << 10;
 
@@ -51,7 +55,7 @@ struct SocketFile {
 
 impl Listener {
     /// Listens at `path`. Removes the socket file of a dead process first. Returns [`SetupError::InUse`] if another
-    /// process listens there. The file's mode is 0600. It should lie in a directory that only its user can write to.
+    /// process listens there, and [`SetupError::Locked`] if one keeps the directory locked. The file's mode is 0600. It should lie in a directory that only its user can write to.
     pub fn bind(path: &Path) -> Result<Self, SetupError> {
         let address = address(path)?;
         let socket = new_socket()?;
@@ -316,11 +320,31 @@ fn address(path: &Path) -> Result<UnixAddr, SetupError> {
     }
 }
 
-/// Locks the directory of a socket file, so that only one of several processes replaces a stale file.
+/// Locks the directory of a socket file, so that only one of several processes replaces a stale file. Every process that may open the directory may lock
+/// it, so that the wait has a limit.
 fn lock_directory(path: &Path) -> Result<Flock<File>, SetupError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = File::open(parent.unwrap_or_else(|| Path::new("."))).map_err(io("open"))?;
-    Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| SetupError::system("flock")(errno))
+    let mut waited = Duration::ZERO;
+    let mut directory = directory;
+    loop {
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((back, Errno::EAGAIN | Errno::EINTR)) if waited < LOCK_LIMIT => directory = back,
+            Err((_, Errno::EAGAIN)) => return Err(SetupError::Locked),
+            Err((_, errno)) => return Err(SetupError::system("flock")(errno)),
+        }
+        pause(LOCK_PAUSE);
+        waited += LOCK_PAUSE;
+    }
+}
+
+fn pause(span: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a blocking lock has no time limit, and its holder may keep it forever"
+    )]
+    std::thread::sleep(span);
 }
 
 /// Removes a socket file at which no process listens.

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use nix::errno::Errno;
 use pronto_core::session::{Identity, Limits};
 use pronto_core::wait::WaitOverride;
@@ -19,11 +20,10 @@ use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
 use crate::config::address::Address;
 use crate::config::checks;
-use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET};
+use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET, network_of};
 use crate::error::NodeError;
 use crate::host::NodeHost;
-use crate::links::LinkOptions;
-use crate::links::interfaces;
+use crate::links::{LinkOptions, PeerOptions, interfaces};
 use crate::node::Node;
 use crate::rdma::Rdma;
 use crate::serving::futures::{HandlerFuture, MAX_FUTURES, Spawn};
@@ -48,6 +48,8 @@ pub struct Builder {
     name: String,
     listen: Vec<Result<Address, ConfigError>>,
     peers: Vec<(NodeId, Vec<Result<Address, ConfigError>>)>,
+    /// The networks from which peers connect.
+    from: Vec<(NodeId, Result<IpNet, ConfigError>)>,
     routes: Vec<Route<NodeHost>>,
     policy: WaitPolicy,
     spin_down: Option<Nanos>,
@@ -75,6 +77,7 @@ impl Builder {
             name: String::new(),
             listen: Vec::new(),
             peers: Vec::new(),
+            from: Vec::new(),
             routes: crate::status::admin::routes().into_iter().chain(Route::rendezvous()).collect(),
             policy: WaitPolicy::Adaptive,
             spin_down: None,
@@ -100,13 +103,14 @@ impl Builder {
     }
 
     pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
-        let Addresses { listen, peers } = config.addresses()?;
+        let Addresses { listen, peers, from } = config.addresses()?;
         let mut builder = Self::new(NodeId(config.node)).name(&config.name);
         builder.listen = listen.into_iter().map(Ok).collect();
         builder.peers = peers
             .into_iter()
             .map(|(node, addresses)| (NodeId(node), addresses.into_iter().map(Ok).collect()))
             .collect();
+        builder.from = from.into_iter().map(|(node, network)| (NodeId(node), Ok(network))).collect();
         builder.policy = config.wait.into();
         builder.spin_down = config.spin_down_us.map(Nanos::from_micros);
         builder.boost = config.boost;
@@ -144,6 +148,13 @@ impl Builder {
             Some((_, addresses)) => addresses.push(address),
             None => self.peers.push((node, vec![address])),
         }
+        self
+    }
+
+    /// Adds a network, such as `10.0.0.0/8`, or an address, from which a peer connects over TCP. Connections with the id of a configured peer are
+    /// refused from elsewhere. The default is the hosts of the peer's addresses.
+    pub fn peer_from(mut self, node: impl Into<NodeId>, network: &str) -> Self {
+        self.from.push((node.into(), network_of(network)));
         self
     }
 
@@ -341,7 +352,8 @@ impl Builder {
 
     /// Performs the checks of the settings themselves. Returns the options for links, and the builder without them.
     fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
-        let Self { listen, peers, plaintext, rdma, busy_poll, socket_buffer, node, is_visitor, .. } = self;
+        let Self { listen, peers, from, plaintext, rdma, busy_poll, socket_buffer, node, is_visitor, .. } =
+            self;
         let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
         let resolve = |(peer, addresses): (NodeId, Vec<_>)| {
             Ok((peer, addresses.into_iter().collect::<Result<Vec<_>, _>>()?))
@@ -365,7 +377,20 @@ impl Builder {
             of_peers().try_for_each(|address| checks::stays_here("peer.address", address))?;
         }
         number(&self.routes)?;
-        let rest = Self { listen: Vec::new(), peers: Vec::new(), ..self };
+        let from: Vec<_> = from
+            .into_iter()
+            .map(|(peer, network)| Ok((peer, network?)))
+            .collect::<Result<_, ConfigError>>()?;
+        if let Some((peer, _)) = from.iter().find(|(peer, _)| peers.iter().all(|(node, _)| node != peer)) {
+            return Err(ConfigError::NoAddress(peer.0).into());
+        }
+        let from_of =
+            |peer| from.iter().filter(|(node, _)| *node == peer).map(|(_, network)| *network).collect();
+        let peers = peers
+            .into_iter()
+            .map(|(node, addresses)| PeerOptions { node, addresses, from: from_of(node) })
+            .collect();
+        let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), ..self };
         Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer }, rest))
     }
 
@@ -415,7 +440,7 @@ fn carrying(options: &LinkOptions) -> Vec<String> {
         Address::Tcp(socket) => Some(*socket),
         Address::Shm(_) => None,
     };
-    let peers = options.peers.iter().flat_map(|(_, addresses)| addresses).filter_map(tcp);
+    let peers = options.peers.iter().flat_map(|peer| &peer.addresses).filter_map(tcp);
     interfaces::carrying(options.listen.iter().filter_map(tcp), peers)
 }
 

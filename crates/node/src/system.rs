@@ -6,9 +6,7 @@
 //! 3. The fork handler does one store, which is safe in a child of a threaded process.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper in nix")]
 
-use core::hash::{BuildHasher, Hasher};
 use core::time::Duration;
-use std::collections::hash_map::RandomState;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
@@ -34,9 +32,9 @@ pub(crate) fn watch_forks() {
     });
 }
 
-/// Returns a random number that is different in every process, for epochs and sessions.
+/// Returns a number that nobody can predict, for epochs and sessions.
 pub(crate) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
+    getrandom::u64().expect("getrandom(2) does not fail for eight bytes")
 }
 
 /// Sleeps while the wake word is armed, for at most `limit`. May return early.

@@ -123,8 +123,10 @@ pub enum GreetingRefusal {
     /// The node has reached its maximum number of peers.
     #[error("the node has reached its configured number of peers")]
     TooManyPeers = 9,
-    /// The peer may not connect: it runs as another user, or the transport needs a permission.
-    #[error("not permitted")]
+    /// The peer may not connect: it runs as another user, or connects from another address than those of the node with its id.
+    #[error(
+        "not permitted: over shared memory both processes must be of one user, and over TCP the node that has this id in its [[peer]] expects it from other addresses (`from`)"
+    )]
     NotPermitted = 10,
 }
 

@@ -28,6 +28,18 @@ impl Drop for Directory {
     }
 }
 
+/// Every process that may open the directory may lock it.
+#[test]
+fn a_directory_that_stays_locked_is_an_error() {
+    let directory = Directory::new("locked");
+    let path = directory.0.join("node.sock");
+    let opened = std::fs::File::open(&directory.0).unwrap();
+    let lock = nix::fcntl::Flock::lock(opened, nix::fcntl::FlockArg::LockShared).unwrap();
+    assert!(matches!(Listener::bind(&path), Err(SetupError::Locked)));
+    drop(lock);
+    drop(Listener::bind(&path).unwrap());
+}
+
 /// Shows: operations.folder, operations.same-user
 #[test]
 fn a_link_is_established_and_no_file_is_left() {

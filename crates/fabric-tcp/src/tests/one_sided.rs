@@ -199,7 +199,7 @@ fn a_frame_that_has_begun_keeps_its_bytes_when_its_grant_ends() {
         request(&mut a, slot, Operation::Read { local: &near, local_offset: at, remote });
     }
     // The reader does not poll, until the socket is full in the middle of a frame.
-    let begun = std::iter::repeat_with(|| {
+    let begun = core::iter::repeat_with(|| {
         assert!(poll_by_value(&mut b).unwrap().is_none());
         b.poll_send();
         b.is_inside_a_frame()
@@ -212,7 +212,7 @@ fn a_frame_that_has_begun_keeps_its_bytes_when_its_grant_ends() {
         assert!(poll_by_value(b).unwrap().is_none());
         b.poll_send();
         assert!(poll_by_value(a).unwrap().is_none());
-        statuses.extend(std::iter::from_fn(|| a.poll_send()).map(|completion| completion.status));
+        statuses.extend(core::iter::from_fn(|| a.poll_send()).map(|completion| completion.status));
         (statuses.len() == usize::from(READS)).then_some(())
     });
     let done = statuses.iter().take_while(|status| **status == Status::Done(0)).count();

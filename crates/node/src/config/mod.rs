@@ -6,9 +6,11 @@ pub(crate) mod checks;
 mod documented;
 mod shape;
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_progress::{BusyPoll, Engine};
@@ -113,6 +115,9 @@ pub struct PeerConfig {
     pub node: u16,
     /// Addresses where the peer listens, best first.
     pub address: Vec<String>,
+    /// Networks or addresses from which the peer connects over TCP. Default: the hosts of its addresses.
+    #[serde(default)]
+    pub from: Vec<String>,
 }
 
 /// Wait policy in a configuration.
@@ -148,6 +153,8 @@ pub struct Addresses {
     pub listen: Vec<Address>,
     /// Peers, each with its addresses, best first.
     pub peers: Vec<(u16, Vec<Address>)>,
+    /// Networks from which peers connect over TCP.
+    pub from: Vec<(u16, IpNet)>,
 }
 
 /// Sizes and times in a configuration. A missing key has its default.
@@ -211,6 +218,9 @@ pub enum ConfigError {
         /// The reason.
         cause: AddressError,
     },
+    /// A text is neither a network nor an address.
+    #[error("peer.from: {0:?} is neither a network nor an address: write 10.0.0.0/8, fd00::/64 or 10.0.0.7")]
+    Network(String),
     /// A number is out of range.
     #[error("{key} = {value}: must be from {least} to {most}")]
     Range {
@@ -356,8 +366,20 @@ impl Config {
         };
         let listen = parse("listen", &self.listen)?;
         let peers = self.peer.iter().map(|peer| Ok((peer.node, parse("peer.address", &peer.address)?)));
-        Ok(Addresses { listen, peers: peers.collect::<Result<_, ConfigError>>()? })
+        let from = self.peer.iter().flat_map(|peer| peer.from.iter().map(|text| (peer.node, text)));
+        let from = from.map(|(node, text)| Ok((node, network_of(text)?)));
+        Ok(Addresses {
+            listen,
+            peers: peers.collect::<Result<_, ConfigError>>()?,
+            from: from.collect::<Result<_, ConfigError>>()?,
+        })
     }
+}
+
+/// Reads a network, or an address as the network of one host.
+pub(crate) fn network_of(text: &str) -> Result<IpNet, ConfigError> {
+    let address = || text.parse().map(|address: IpAddr| IpNet::from(address.to_canonical()));
+    text.parse().or_else(|_| address()).map_err(|_| ConfigError::Network(text.into()))
 }
 
 impl PlacementConfig {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_core::Clock as _;
 use pronto_core::session::{Agreement, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
@@ -15,6 +16,7 @@ use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
 use super::places::Place;
+use super::sources::Origin;
 use super::{NoLink, Shared};
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
@@ -97,8 +99,8 @@ impl Shared {
                 shared.host.refusals.count(&error);
                 if error.is_one_too_many() {
                     tracing::debug!("rejected a second link of a node that is already linked");
-                } else if shared.host.refusals.is_news(&error) {
-                    tracing::info!(%error, transport, "incoming connection rejected (repeats with the same reason are not logged)");
+                } else if shared.host.refusals.is_news(&error, shared.host.now()) {
+                    tracing::info!(%error, transport, "incoming connection rejected (repeats are not logged, and each reason once a second)");
                 }
             }
         });
@@ -112,7 +114,7 @@ impl Shared {
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller()?);
         let Accepted { session, mut agreement, reply, attempt } =
-            match self.receive_greeting(&theirs, canceller, false) {
+            match self.receive_greeting(&theirs, canceller, false, Origin::SameUser) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode(self.host.identity.node))?;
@@ -121,10 +123,10 @@ impl Shared {
             };
         place.greeted()?;
         agreement.resumable = false;
-        agreement.local = true;
+        (agreement.local, agreement.same_user) = (true, true);
         let made = handshake.send(&reply).map_err(NoLink::from);
         let made = attempt.settle(made.and_then(|()| self.establish_shm(handshake, agreement)))?;
-        self.install(&session, made);
+        self.install(&session, made, Origin::SameUser);
         Ok(())
     }
 
@@ -132,12 +134,18 @@ impl Shared {
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Tcp(handshake.canceller()?);
         let device = self.device_for(&handshake)?;
+        let from = handshake.peer_addr().ip().to_canonical();
+        let origin = Origin::tcp(from);
         let Accepted { session, mut agreement, reply, attempt } =
-            match self.receive_greeting(&theirs, canceller, device.is_ok()) {
+            match self.receive_greeting(&theirs, canceller, device.is_ok(), origin) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode(self.host.identity.node))?;
-                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
+                    let node = node_of(&theirs);
+                    return Err(match (refusal, node) {
+                        (GreetingRefusal::NotPermitted, Some(node)) => NoLink::OtherSource { node, from },
+                        _ => NoLink::RefusedNode { refusal, node },
+                    });
                 }
             };
         place.greeted()?;
@@ -152,7 +160,7 @@ impl Shared {
             };
             self.establish_between_hosts(handshake, agreement, tried)
         });
-        self.install(&session, attempt.settle(made)?);
+        self.install(&session, attempt.settle(made)?, origin);
         Ok(())
     }
 
@@ -162,6 +170,7 @@ impl Shared {
         bytes: &[u8],
         canceller: Canceller,
         has_rdma: bool,
+        origin: Origin,
     ) -> Result<Accepted, GreetingRefusal> {
         let host = &self.host;
         let theirs = Greeting::decode(bytes).map_err(|_| GreetingRefusal::Malformed)?;
@@ -174,9 +183,12 @@ impl Shared {
         if theirs.windows.iter().any(|window| window.replies > pronto_core::session::MAX_CALLS) {
             return Err(GreetingRefusal::Malformed);
         }
+        if !self.sources.permits(theirs.node, origin) {
+            return Err(GreetingRefusal::NotPermitted);
+        }
         let (attempts, peer) = (&self.attempts, theirs.node);
         let ((session, agreement, reply), attempt) =
-            attempts.accept(peer, canceller, || self.judge(theirs, has_rdma))?;
+            attempts.accept(peer, canceller, || self.judge(theirs, has_rdma, origin))?;
         Ok(Accepted { session, agreement, reply, attempt })
     }
 
@@ -186,6 +198,7 @@ impl Shared {
         &self,
         theirs: Greeting,
         has_rdma: bool,
+        origin: Origin,
     ) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), GreetingRefusal> {
         let host = &self.host;
         let known = host.known_session(theirs.node);
@@ -193,7 +206,9 @@ impl Shared {
         let same_epoch = held.is_some_and(|held| held.epoch == theirs.epoch);
         let resumes =
             same_epoch && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
-        if known.is_some_and(|session| session.is_linked(&**host)) && !resumes {
+        // A link that works leads to the peer. A stranger may have read the id of the session on the network.
+        let may_replace = resumes && self.sources.is_last(theirs.node, origin);
+        if known.is_some_and(|session| session.is_linked(&**host)) && !may_replace {
             return Err(if same_epoch { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
         }
         let id = if resumes { theirs.session } else { None };

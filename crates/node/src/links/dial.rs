@@ -9,6 +9,7 @@ use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
+use super::sources::Origin;
 use super::{NoLink, Shared};
 use crate::config::DIAL;
 use crate::config::address::Address;
@@ -71,8 +72,8 @@ impl Shared {
                 handshake.send(&greeting.encode())?;
                 let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.resumable = false;
-                agreement.local = true;
-                self.install(session, self.establish_shm(handshake, agreement)?);
+                (agreement.local, agreement.same_user) = (true, true);
+                self.install(session, self.establish_shm(handshake, agreement)?, Origin::SameUser);
             }
             Address::Tcp(socket) => {
                 let mut handshake = tcp::Handshake::dial(*socket, DIAL, self.tcp)?;
@@ -88,7 +89,8 @@ impl Shared {
                     (Ok(_), false) => Err(NOT_OFFERED.into()),
                     (Err(why), _) => Err(why),
                 };
-                self.install(session, self.establish_between_hosts(handshake, agreement, tried)?);
+                let made = self.establish_between_hosts(handshake, agreement, tried)?;
+                self.install(session, made, Origin::tcp(socket.ip()));
             }
         }
         Ok(())

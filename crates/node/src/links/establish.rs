@@ -8,6 +8,7 @@ use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_wire::Class;
 
+use super::sources::Origin;
 use super::watch::Lifeline;
 use super::{NoLink, Shared};
 use crate::config::ESTABLISH;
@@ -94,10 +95,11 @@ impl Shared {
         Ok((SessionLinks { pairs, agreement }, polling))
     }
 
-    pub(super) fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made) {
+    pub(super) fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made, origin: Origin) {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
         let mut sink = WaitingSink { host: &self.host, session };
         self.host.forget_failure(peer);
+        self.sources.linked(peer, origin);
         session.install(links, &mut sink, &*self.host);
         self.host.changed();
         if let Some(lifeline) = lifeline {

@@ -8,12 +8,15 @@ mod establish;
 pub(crate) mod interfaces;
 mod places;
 pub(crate) mod refusals;
+mod sources;
 mod watch;
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_fabric_shm as shm;
@@ -28,17 +31,28 @@ use crate::host::NodeHost;
 use crate::links::attempts::Attempts;
 use crate::rdma::{self, Rdma};
 use places::Places;
+use sources::Sources;
 use watch::Watched;
 
 /// Configuration of a node's links.
 #[derive(Debug)]
 pub(crate) struct LinkOptions {
     pub(crate) listen: Vec<Address>,
-    pub(crate) peers: Vec<(NodeId, Vec<Address>)>,
+    pub(crate) peers: Vec<PeerOptions>,
     pub(crate) plaintext: bool,
     pub(crate) rdma: Rdma,
     pub(crate) busy_poll: BusyPoll,
     pub(crate) socket_buffer: Option<u32>,
+}
+
+/// A configured peer.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerOptions {
+    pub(crate) node: NodeId,
+    /// Where it listens, best first.
+    pub(crate) addresses: Vec<Address>,
+    /// The networks from which it connects over TCP. If there is none: the hosts of its addresses.
+    pub(crate) from: Vec<IpNet>,
 }
 
 /// Listeners and threads that establish links while the node runs.
@@ -58,6 +72,7 @@ struct Shared {
     stop: EventFd,
     places: Arc<Places>,
     attempts: Arc<Attempts>,
+    sources: Sources,
     /// Lifelines of the present links that have one. Only the links thread removes any, because it sleeps on their descriptors.
     lifelines: Mutex<Vec<Watched>>,
     tcp: tcp::Options,
@@ -78,6 +93,10 @@ pub(crate) enum NoLink {
     Refused(GreetingRefusal),
     #[error("this node refused node {}: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
     RefusedNode { refusal: GreetingRefusal, node: Option<NodeId> },
+    #[error(
+        "node {node} connects from {from}, which is none of its addresses: if it is that node, add `from = [\"{from}\"]` to its [[peer]]"
+    )]
+    OtherSource { node: NodeId, from: IpAddr },
     #[error("node {found} listens at this address, not node {expected}: correct the address or the id")]
     OtherNode { expected: NodeId, found: NodeId },
     #[error("superseded by a newer attempt of the same node")]
@@ -121,12 +140,13 @@ impl LinkMaker {
             stop: EventFd::from_flags(flags).map_err(system)?,
             places: Arc::default(),
             attempts: Attempts::new(host),
+            sources: Sources::new(&options.peers),
             lifelines: Mutex::default(),
             tcp: tcp_options,
             devices: rdma::Devices::new(options.rdma),
             rdma: options.rdma,
         });
-        let dialled = options.peers.iter().map(|(peer, _)| *peer).collect();
+        let dialled = options.peers.iter().map(|peer| peer.node).collect();
         let mut maker =
             Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), dialled, threads: Vec::new() };
         for address in options.listen {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use pronto_core::Nanos;
 use pronto_core::stats::Counter;
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
@@ -60,12 +61,22 @@ const NAMES: [&str; 21] = [
     "system",
 ];
 
+/// Minimum time between two log lines of one reason, as strangers decide how often a connection fails.
+const PAUSE: Nanos = Nanos::from_secs(1);
+
+/// An error that was logged.
+#[derive(Debug)]
+struct Logged {
+    text: String,
+    at: Nanos,
+}
+
 /// Connections that did not become links, by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     counts: [Counter; NAMES.len()],
-    /// Text of the last error.
-    last: Mutex<String>,
+    /// The last logged error of each reason.
+    logged: Mutex<[Option<Logged>; NAMES.len()]>,
     /// Listeners, which drop excess connections and count them themselves.
     listeners: Mutex<Vec<Arc<tcp::Listener>>>,
 }
@@ -79,12 +90,16 @@ impl Refusals {
         self.counts[reason_of(error) as usize].add(1);
     }
 
-    /// Returns whether the error differs from the previous one, so that repeats are not logged.
-    pub(crate) fn is_news(&self, error: &NoLink) -> bool {
-        let error = error.to_string();
-        let mut last = self.last.lock().expect("no holder panics");
-        let news = *last != error;
-        *last = error;
+    /// Returns whether the error is to be logged: it differs from the last logged one with the same reason, which was logged at least
+    /// [`PAUSE`] before `now`.
+    pub(crate) fn is_news(&self, error: &NoLink, now: Nanos) -> bool {
+        let mut logged = self.logged.lock().expect("no holder panics");
+        let last = &mut logged[reason_of(error) as usize];
+        let text = error.to_string();
+        let news = last.as_ref().is_none_or(|last| last.text != text && now.since(last.at) >= PAUSE);
+        if news {
+            *last = Some(Logged { text, at: now });
+        }
         news
     }
 
@@ -113,6 +128,7 @@ fn reason_of(error: &NoLink) -> Reason {
         | NoLink::Refused(refusal)
         | NoLink::RefusedNode { refusal, .. } => of_refusal(*refusal),
         NoLink::Greeting(_) => Reason::Greeting,
+        NoLink::OtherSource { .. } => Reason::NotPermitted,
         NoLink::OtherNode { .. } => Reason::WrongNode,
         NoLink::Crowded => Reason::Crowded,
         NoLink::Superseded => Reason::Superseded,
@@ -190,6 +206,21 @@ mod tests {
             ("system", 1),
         ];
         assert_eq!(refusals.each(), expected);
+    }
+
+    /// Shows: operations.log-rate
+    #[test]
+    fn each_reason_is_logged_once_a_second_and_not_twice_in_a_row() {
+        let refusals = Refusals::default();
+        let other = |node| NoLink::OtherSource { node: NodeId(node), from: [10, 0, 0, 1].into() };
+        let at = Nanos::from_millis;
+        assert!(refusals.is_news(&other(1), at(5)));
+        assert!(refusals.is_news(&NoLink::Crowded, at(5)), "another reason");
+        assert!(!refusals.is_news(&other(2), at(1_004)), "less than a second after the last one");
+        assert!(!refusals.is_news(&other(1), at(2_000)), "the last one again");
+        assert!(refusals.is_news(&other(2), at(2_000)));
+        assert!(!refusals.is_news(&other(1), at(2_999)));
+        assert!(!refusals.is_news(&NoLink::Crowded, at(60_000)));
     }
 
     /// Shows: operations.duplicate

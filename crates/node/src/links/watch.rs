@@ -10,8 +10,7 @@ use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm as shm;
 use pronto_wire::{NodeId, SessionId};
 
-use super::Shared;
-use crate::config::address::Address;
+use super::{PeerOptions, Shared};
 use crate::host::poll_timeout;
 use crate::rdma;
 use crate::serving::sink::WaitingSink;
@@ -51,9 +50,9 @@ impl Lifeline {
 
 impl Shared {
     /// Dials peers without a link and watches lifelines, until the node stops.
-    pub(super) fn run_links(self: &Arc<Self>, peers: &[(NodeId, Vec<Address>)]) {
+    pub(super) fn run_links(self: &Arc<Self>, peers: &[PeerOptions]) {
         // These handles keep the slots of configured peers, also while the peers are down.
-        let _kept: Vec<_> = peers.iter().filter_map(|(peer, _)| self.host.session(*peer)).collect();
+        let _kept: Vec<_> = peers.iter().filter_map(|peer| self.host.session(peer.node)).collect();
         let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
         while !self.host.is_stopping() {
             let now = self.host.now();
@@ -61,7 +60,7 @@ impl Shared {
             let mut next = Nanos::NEVER;
             // A node that drains makes no new links.
             let peers = if self.host.is_draining() { &[] } else { peers };
-            for (peer, addresses) in peers {
+            for PeerOptions { node: peer, addresses, .. } in peers {
                 let Some(session) = self.host.session(*peer) else { continue };
                 if session.is_linked(&*self.host) {
                     pauses.remove(peer);

@@ -148,7 +148,7 @@ pub struct NoteReport {
     pub text: String,
 }
 
-/// Request to set or remove the wait override for one of the node's peers. Only processes on the node's own host may send it.
+/// Request to set or remove the wait override for one of the node's peers. Only processes of the node's own user may send it, over shared memory.
 #[derive(Debug, Message)]
 #[message(name = "pronto.waiting", reply = WaitingReport, idempotent)]
 pub struct WaitingRequest {

@@ -18,8 +18,8 @@ const MOST: Nanos = Nanos::from_secs(1);
 /// Reason why an override was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotSet {
-    #[error("only processes of the node's own host may change how it waits")]
-    Elsewhere,
+    #[error("only processes of the node's own user may change how it waits, over shared memory")]
+    Stranger,
     #[error("the node has no peer {0}")]
     NoPeer(u16),
     #[error("unknown wait policy: use spin, block or adaptive")]
@@ -28,12 +28,13 @@ pub(crate) enum NotSet {
     Bound,
 }
 
-/// Sets or removes the wait override for a peer, if the requesting process is on this host. Returns the description of the policy from
+/// Sets or removes the wait override for a peer, if the requesting process runs as the same user on this host. Returns the description of the policy from
 /// now on.
 pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest) -> Result<String, NotSet> {
     let asks = host.known_session(source).and_then(|session| session.info(&**host));
-    if !asks.is_some_and(|link| link.local) {
-        return Err(NotSet::Elsewhere);
+    // Over TCP a process of any user may ask, on this host, too.
+    if !asks.is_some_and(|link| link.same_user) {
+        return Err(NotSet::Stranger);
     }
     let waiting = read(request)?;
     let session = host.known_session(NodeId(request.peer)).ok_or(NotSet::NoPeer(request.peer))?;

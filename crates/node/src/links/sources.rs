@@ -1,0 +1,134 @@
+//! The places from which peers connect. Without authentication they are all that tells a peer from a stranger with its id.
+//!
+//! # Invariants
+//! 1. A configured peer connects over TCP only from its networks: those in its `from`, or else the hosts of its addresses.
+//! 2. While a link works, a greeting replaces it only if it comes from the place to which the link leads.
+
+use core::net::IpAddr;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use ipnet::IpNet;
+use pronto_wire::NodeId;
+
+use super::PeerOptions;
+use crate::config::address::Address;
+
+/// The place of the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A process of the same user on this host, over shared memory.
+    SameUser,
+    /// A host.
+    Host(IpAddr),
+}
+
+impl Origin {
+    /// Returns the place of the other end of a TCP connection.
+    pub(crate) const fn tcp(address: IpAddr) -> Self {
+        Self::Host(address.to_canonical())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Sources {
+    /// The networks of each configured peer.
+    permitted: HashMap<NodeId, Vec<IpNet>>,
+    /// The place to which the last link of each peer led.
+    linked: Mutex<HashMap<NodeId, Origin>>,
+}
+
+impl Sources {
+    pub(super) fn new(peers: &[PeerOptions]) -> Self {
+        let permitted = peers.iter().map(|peer| (peer.node, networks(peer))).collect();
+        Self { permitted, linked: Mutex::default() }
+    }
+
+    /// Returns whether a node may connect from there. Nodes that are not configured may connect from anywhere.
+    pub(super) fn permits(&self, node: NodeId, origin: Origin) -> bool {
+        match (self.permitted.get(&node), origin) {
+            (None, _) | (_, Origin::SameUser) => true,
+            (Some(networks), Origin::Host(host)) => networks.iter().any(|network| network.contains(&host)),
+        }
+    }
+
+    /// Records the place to which a peer's link leads.
+    pub(super) fn linked(&self, peer: NodeId, origin: Origin) {
+        self.lock().insert(peer, origin);
+    }
+
+    /// Returns whether the last link of a peer led there.
+    pub(super) fn is_last(&self, peer: NodeId, origin: Origin) -> bool {
+        self.lock().get(&peer) == Some(&origin)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Origin>> {
+        self.linked.lock().expect("no holder panics")
+    }
+}
+
+/// Returns the networks from which a peer connects. A peer that listens on this host connects from any of the addresses that lead back.
+fn networks(peer: &PeerOptions) -> Vec<IpNet> {
+    if !peer.from.is_empty() {
+        return peer.from.clone();
+    }
+    let loopback = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().expect("a network"));
+    let of_address = |address: &Address| match address {
+        Address::Tcp(socket) if !socket.ip().to_canonical().is_loopback() => {
+            vec![IpNet::from(socket.ip().to_canonical())]
+        }
+        Address::Tcp(_) | Address::Shm(_) => loopback.to_vec(),
+    };
+    peer.addresses.iter().flat_map(of_address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(address: &str) -> Origin {
+        Origin::tcp(address.parse().unwrap())
+    }
+
+    fn sources(addresses: &[&str], from: &[&str]) -> Sources {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let from = from.iter().map(|network| network.parse().unwrap()).collect();
+        Sources::new(&[PeerOptions { node: NodeId(2), addresses, from }])
+    }
+
+    /// Shows: operations.from
+    #[test]
+    fn a_configured_peer_connects_from_the_hosts_of_its_addresses_or_from_its_networks() {
+        let by_address = sources(&["tcp:10.0.0.2:7000", "tcp:[fd00::2]:7000"], &[]);
+        let here = sources(&["shm:/run/2.sock"], &[]);
+        let by_network = sources(&["tcp:10.0.0.2:7000"], &["10.1.0.0/16", "10.2.0.9/32"]);
+        for (sources, from, permitted) in [
+            (&by_address, "10.0.0.2", true),
+            (&by_address, "::ffff:10.0.0.2", true),
+            (&by_address, "fd00::2", true),
+            (&by_address, "10.0.0.3", false),
+            (&by_address, "127.0.0.1", false),
+            (&here, "127.0.0.1", true),
+            (&here, "::1", true),
+            (&here, "10.0.0.2", false),
+            (&by_network, "10.1.200.7", true),
+            (&by_network, "10.2.0.9", true),
+            (&by_network, "10.0.0.2", false),
+        ] {
+            assert_eq!(sources.permits(NodeId(2), origin(from)), permitted, "{from}");
+            assert!(sources.permits(NodeId(3), origin(from)), "node 3 is not configured");
+        }
+        assert!(by_network.permits(NodeId(2), Origin::SameUser));
+    }
+
+    #[test]
+    fn the_place_of_the_last_link_is_known() {
+        let sources = sources(&[], &[]);
+        let (here, there) = (origin("127.0.0.1"), origin("10.0.0.2"));
+        assert!(!sources.is_last(NodeId(2), here));
+        sources.linked(NodeId(2), here);
+        assert!(sources.is_last(NodeId(2), here) && !sources.is_last(NodeId(2), there));
+        sources.linked(NodeId(2), Origin::SameUser);
+        assert!(sources.is_last(NodeId(2), Origin::SameUser) && !sources.is_last(NodeId(2), here));
+    }
+}

@@ -1,0 +1,121 @@
+//! Strangers that use the id of another node, or what they have read of its session. Each attack comes from another address than the node.
+
+use core::net::Ipv4Addr;
+use core::time::Duration;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+use pronto::admin::WaitingRequest;
+use pronto::{Epoch, Node, NodeId, WaitPolicy};
+use pronto_core::session::{Identity, Limits, greet};
+use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, SessionId};
+
+use crate::raw::Raw;
+use crate::rig::{add, client, refused, server, shared_run, started, until};
+
+/// First bytes of a connection that begins a handshake.
+const FIRST: &[u8; 8] = b"pronto\x031";
+/// Another loopback address than the one that a connection has by default.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// Connects to an address from another address of this host.
+fn connected(from: Ipv4Addr, address: &str) -> TcpStream {
+    let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
+    let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    let at = |ip: Ipv4Addr, port| {
+        let [a, b, c, d] = ip.octets();
+        SockaddrIn::new(a, b, c, d, port)
+    };
+    bind(made.as_raw_fd(), &at(from, 0)).unwrap();
+    connect(made.as_raw_fd(), &at(Ipv4Addr::LOCALHOST, port)).unwrap();
+    let stream = TcpStream::from(made);
+    stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    stream
+}
+
+/// Greets node 1 as node `id` from an address, and returns the reply.
+fn verdict(
+    from: Ipv4Addr,
+    address: &str,
+    (id, epoch): (u16, Epoch),
+    session: Option<SessionId>,
+) -> Result<Greeting, GreetingFault> {
+    let me = Identity { node: NodeId(id), epoch, name: String::new(), types: Vec::new() };
+    let blob = greet(&me, &Limits::default(), NodeId(1), session).encode();
+    let mut stream = connected(from, address);
+    stream.write_all(FIRST).unwrap();
+    stream.write_all(&u32::try_from(blob.len()).unwrap().to_le_bytes()).unwrap();
+    stream.write_all(&blob).unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    let mut reply = vec![0; u32::from_le_bytes(head[8..].try_into().unwrap()) as usize];
+    stream.read_exact(&mut reply).unwrap();
+    Greeting::decode(&reply)
+}
+
+fn refuses(found: &Result<Greeting, GreetingFault>, refusal: GreetingRefusal) {
+    assert_eq!(found.as_ref().err(), Some(&GreetingFault::Refused { refusal, by: NodeId(1) }));
+}
+
+/// Shows: operations.from
+#[test]
+fn the_id_of_a_configured_peer_is_accepted_from_its_networks_only() {
+    let _shared = shared_run();
+    // Node 2 listens nowhere yet. Its connections come from 127.0.0.1.
+    let absent = crate::rig::free_address();
+    let node = server(1, "tcp:127.0.0.1:0").peer(2, &absent).peer_from(2, "127.0.0.1").start().unwrap();
+    let address = node.listening()[0].to_string();
+    let attack = || verdict(ELSEWHERE, &address, (2, Epoch(9)), None);
+    refuses(&attack(), GreetingRefusal::NotPermitted);
+    until("the refusal is counted", || refused(&node, "not_permitted") == 1);
+    assert!(!node.status().peers.iter().any(|peer| peer.linked));
+    // The stranger had the id of node 2 first, and does not keep it.
+    let (_real, peer) = client(2, &address);
+    add(&peer);
+    refuses(&attack(), GreetingRefusal::NotPermitted);
+    add(&peer);
+    // A node that is not configured may connect from anywhere.
+    assert!(verdict(ELSEWHERE, &address, (7, Epoch(9)), None).is_ok());
+}
+
+/// A stranger has read the greetings of a link, which are not encrypted.
+///
+/// Shows: operations.link-source, protocol.session-source
+#[test]
+fn a_link_that_works_is_not_replaced_from_another_address() {
+    let _shared = shared_run();
+    let (node, address) = started(1, "tcp", "stolen");
+    let mut raw = Raw::greet(9, &address);
+    until("the link is up", || node.status().peers.iter().any(|peer| peer.linked));
+    let read = Some(raw.agreement.session);
+    refuses(&verdict(ELSEWHERE, &address, (9, Epoch(77)), read), GreetingRefusal::Duplicate);
+    raw.assert_works();
+    assert!(node.status().peers.iter().any(|peer| peer.node == NodeId(9) && peer.linked));
+    // The peer itself may have lost the link without this node noticing.
+    let resumed = verdict(Ipv4Addr::LOCALHOST, &address, (9, Epoch(77)), read).expect("it is the peer");
+    assert_eq!(resumed.session, read);
+}
+
+/// On one host every user reaches a loopback address.
+///
+/// Shows: operations.own-user
+#[test]
+fn only_a_process_of_the_same_user_over_shared_memory_changes_waits() {
+    let _shared = shared_run();
+    let shm = crate::rig::address("shm", "waiting");
+    let node = server(1, &shm).listen("tcp:127.0.0.1:0").start().unwrap();
+    let tcp = node.listening()[1].to_string();
+    let request = WaitingRequest { peer: 2, policy: Some("spin".into()), bound_ns: None };
+    let asks = |id: u16, address: &str| {
+        let asker = Node::builder(id).wait(WaitPolicy::Block).peer(1, address).start().unwrap();
+        let peer = asker.wait_for_peer(1, crate::rig::TIMEOUT).unwrap();
+        peer.call(&request).unwrap().refused
+    };
+    let (_two, peer) = client(2, &tcp);
+    let refusal = asks(3, &tcp).expect("a process over TCP may be anybody's");
+    assert!(refusal.contains("own user"), "{refusal}");
+    assert_eq!(asks(4, &shm), None, "the kernel knows the user of this process");
+    add(&peer);
+}
