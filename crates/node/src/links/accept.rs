@@ -15,7 +15,7 @@ use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{NOT_OFFERED, connections};
-use super::places::Place;
+use super::places::{Node, Place};
 use super::sources::Origin;
 use super::{NoLink, Shared};
 use crate::config::HANDSHAKE;
@@ -47,9 +47,11 @@ impl Shared {
             if fds[0].any() == Some(true) {
                 match listener.accept() {
                     Ok(handshake) => match handshake.canceller() {
-                        Ok(canceller) => self.in_thread(Canceller::Shm(canceller), move |shared, place| {
-                            shared.greet_shm(handshake, place)
-                        }),
+                        Ok(canceller) => self.in_thread(
+                            Origin::SameUser,
+                            Canceller::Shm(canceller),
+                            move |shared, place| shared.greet_shm(handshake, place),
+                        ),
                         Err(error) => self.accept_failed(&error),
                     },
                     Err(error) => self.accept_failed(&error),
@@ -62,12 +64,14 @@ impl Shared {
         loop {
             match listener.accept() {
                 Ok(incoming) => match incoming.canceller() {
-                    Ok(canceller) => self.in_thread(Canceller::Tcp(canceller), move |shared, place| {
-                        match incoming.begin(HANDSHAKE)? {
+                    Ok(canceller) => self.in_thread(
+                        Origin::tcp(incoming.peer_addr().ip()),
+                        Canceller::Tcp(canceller),
+                        move |shared, place| match incoming.begin(HANDSHAKE)? {
                             Some(handshake) => shared.greet_tcp(handshake, place),
                             None => Ok(()),
-                        }
-                    }),
+                        },
+                    ),
                     Err(error) => self.accept_failed(&error),
                 },
                 Err(tcp::SetupError::Closed) => return,
@@ -86,11 +90,12 @@ impl Shared {
     /// Runs a handshake in its own thread, as soon as there is a place for it. `run` marks the place when it accepts the greeting.
     fn in_thread(
         self: &Arc<Self>,
+        origin: Origin,
         canceller: Canceller,
         run: impl FnOnce(&Arc<Self>, &mut Place) -> Result<(), NoLink> + Send + 'static,
     ) {
         let transport = canceller.transport();
-        let mut place = self.places.enter(canceller);
+        let mut place = self.places.enter(origin, canceller);
         let shared = Arc::clone(self);
         // If the thread cannot be started or panics, its closure is dropped and frees the place.
         let _no_thread = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
@@ -121,7 +126,7 @@ impl Shared {
                     return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
                 }
             };
-        place.greeted()?;
+        place.greeted(Node::Configured)?;
         agreement.resumable = false;
         (agreement.local, agreement.same_user) = (true, true);
         let made = handshake.send(&reply).map_err(NoLink::from);
@@ -148,7 +153,7 @@ impl Shared {
                     });
                 }
             };
-        place.greeted()?;
+        place.greeted(self.sources.kind(agreement.peer))?;
         agreement.local = handshake.peer_addr().ip().is_loopback();
         let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
             let tried = match (device, agreement.features & RDMA != 0) {

@@ -2,21 +2,30 @@
 //!
 //! # Invariants
 //! 1. Every thread of an accepted connection owns one [`Place`], from before it is started until it ends, even by a panic.
-//! 2. At most [`MAX_SILENT`] places belong to connections without an accepted greeting. If they are taken, the oldest of them is ended
-//!    for a new one. A peer greets within a round trip, so it is among the oldest only for a moment.
-//! 3. At most [`MAX_GREETED`] places belong to other connections. They are never ended here. They are not counted with the silent
-//!    ones, among which are also the second connections of their peers.
+//! 2. At most [`MAX_SILENT`] places belong to connections without an accepted greeting. If they are taken, one of them is ended for a new
+//!    one: the oldest of the origin that has the most. A stranger with many connections ends its own ones, and a peer of the same
+//!    origin greets within a round trip, so that it is among the oldest only for a moment.
+//! 3. At most [`MAX_GREETED`] places belong to other connections, and at most [`MAX_STRANGERS`] of these to nodes that are not
+//!    configured. They are never ended here. They are not counted with the silent ones, among which are also the second connections
+//!    of their peers.
 
-use std::collections::VecDeque;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::NoLink;
+use super::sources::Origin;
 use crate::links::attempts::Canceller;
 
 /// Maximum number of connections without an accepted greeting. Chosen by us; no source.
 const MAX_SILENT: usize = 32;
 /// Maximum number of handshakes whose greeting was accepted. Chosen by us; no source.
 const MAX_GREETED: usize = 32;
+/// Maximum number of these of nodes that are not configured: the others are kept for peers. Chosen by us; no source.
+const MAX_STRANGERS: usize = 16;
+
+/// Maximum time for which an accepted greeting waits for a place: much longer than a handshake takes, and less than the dialler waits.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All places of a node.
 #[derive(Debug, Default)]
@@ -30,13 +39,15 @@ pub(super) struct Places {
 struct State {
     /// Connections without an accepted greeting, oldest first.
     silent: VecDeque<Silent>,
-    greeted: usize,
+    /// Number of connections whose greeting was accepted, of configured peers and of other nodes.
+    greeted: [usize; 2],
     last: u64,
 }
 
 #[derive(Debug)]
 struct Silent {
     number: u64,
+    origin: Origin,
     /// `None` once the connection was ended.
     canceller: Option<Canceller>,
 }
@@ -52,27 +63,34 @@ pub(super) struct Place {
 enum Stage {
     /// The connection's number among the silent ones.
     Silent(u64),
-    Greeted,
+    Greeted(Node),
+}
+
+/// The node that greets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// It is in the configuration, and connects from where it may.
+    Configured,
+    /// It is not in the configuration.
+    Stranger,
 }
 
 impl Places {
-    /// Takes a place for a connection that `canceller` ends. If all are taken, ends the oldest silent connection and waits until its
-    /// thread has left, which does not take long.
-    pub(super) fn enter(self: &Arc<Self>, canceller: Canceller) -> Place {
+    /// Takes a place for a connection that `canceller` ends. If all are taken, ends a silent connection and waits until its thread has left,
+    /// which does not take long.
+    pub(super) fn enter(self: &Arc<Self>, origin: Origin, canceller: Canceller) -> Place {
         let mut state = self.lock();
         while state.silent.len() >= MAX_SILENT {
             if state.silent.iter().all(|silent| silent.canceller.is_some()) {
-                state
-                    .silent
-                    .front_mut()
-                    .and_then(|oldest| oldest.canceller.take())
-                    .inspect(Canceller::cancel);
+                state.end_one();
+                // It may wait for a place among the greeted ones.
+                self.left.notify_all();
             }
             state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.last += 1;
         let number = state.last;
-        state.silent.push_back(Silent { number, canceller: Some(canceller) });
+        state.silent.push_back(Silent { number, origin, canceller: Some(canceller) });
         drop(state);
         Place { places: Arc::clone(self), stage: Stage::Silent(number) }
     }
@@ -83,24 +101,49 @@ impl Places {
     }
 }
 
+impl State {
+    /// Returns whether one more connection of such a node may greet.
+    fn has_room(&self, node: Node) -> bool {
+        let is_full = node == Node::Stranger && self.greeted[node as usize] >= MAX_STRANGERS;
+        !is_full && self.greeted.iter().sum::<usize>() < MAX_GREETED
+    }
+
+    /// Returns whether a silent connection was ended for a newer one.
+    fn was_ended(&self, number: u64) -> bool {
+        self.silent.iter().any(|silent| silent.number == number && silent.canceller.is_none())
+    }
+
+    /// Ends the oldest silent connection of the origin that has the most.
+    fn end_one(&mut self) {
+        let mut counts = HashMap::<Origin, usize>::new();
+        for silent in &self.silent {
+            *counts.entry(silent.origin).or_default() += 1;
+        }
+        let most = counts.values().copied().max().unwrap_or(0);
+        let oldest = self.silent.iter_mut().find(|silent| counts[&silent.origin] == most);
+        if let Some(canceller) = oldest.and_then(|oldest| oldest.canceller.take()) {
+            canceller.cancel();
+        }
+    }
+}
+
 impl Place {
-    /// Marks the connection's greeting as accepted.
+    /// Marks the connection's greeting as accepted, as soon as there is a place for it.
     ///
     /// # Errors
-    /// [`NoLink::Crowded`] if the connection was ended meanwhile, or too many others have greeted.
-    pub(super) fn greeted(&mut self) -> Result<(), NoLink> {
-        if self.was_ended() {
-            return Err(NoLink::Crowded);
-        }
+    /// [`NoLink::Crowded`] if the connection was ended meanwhile, or there was no place for [`PATIENCE`].
+    pub(super) fn greeted(&mut self, node: Node) -> Result<(), NoLink> {
         let Stage::Silent(number) = self.stage else { return Ok(()) };
-        let mut state = self.places.lock();
-        if state.greeted >= MAX_GREETED {
+        let waits = |state: &mut State| !state.was_ended(number) && !state.has_room(node);
+        let waited = self.places.left.wait_timeout_while(self.places.lock(), PATIENCE, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.was_ended(number) || !state.has_room(node) {
             return Err(NoLink::Crowded);
         }
         state.silent.retain(|silent| silent.number != number);
-        state.greeted += 1;
+        state.greeted[node as usize] += 1;
         drop(state);
-        self.stage = Stage::Greeted;
+        self.stage = Stage::Greeted(node);
         self.places.left.notify_all();
         Ok(())
     }
@@ -108,8 +151,7 @@ impl Place {
     /// Returns whether the connection was ended for a newer one.
     pub(super) fn was_ended(&self) -> bool {
         let Stage::Silent(number) = self.stage else { return false };
-        let state = self.places.lock();
-        state.silent.iter().any(|silent| silent.number == number && silent.canceller.is_none())
+        self.places.lock().was_ended(number)
     }
 }
 
@@ -118,7 +160,7 @@ impl Drop for Place {
         let mut state = self.places.lock();
         match self.stage {
             Stage::Silent(number) => state.silent.retain(|silent| silent.number != number),
-            Stage::Greeted => state.greeted -= 1,
+            Stage::Greeted(node) => state.greeted[node as usize] -= 1,
         }
         drop(state);
         self.places.left.notify_all();
@@ -127,12 +169,14 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
+    use core::net::{IpAddr, Ipv4Addr};
     use std::net::TcpListener;
 
     use pronto_fabric_tcp as tcp;
 
     use super::*;
+
+    const HERE: Origin = Origin::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     fn canceller() -> Canceller {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -143,17 +187,17 @@ mod tests {
 
     fn taken(places: &Places) -> (usize, usize) {
         let state = places.lock();
-        (state.silent.len(), state.greeted)
+        (state.silent.len(), state.greeted.iter().sum())
     }
 
     #[test]
     fn a_thread_that_panics_leaves_its_place() {
         let places = Arc::<Places>::default();
         for greets in [false, true] {
-            let mut place = places.enter(canceller());
+            let mut place = places.enter(HERE, canceller());
             let thread = std::thread::spawn(move || {
                 if greets {
-                    place.greeted().unwrap();
+                    place.greeted(Node::Stranger).unwrap();
                 }
                 panic!("a fault in a handshake");
             });
@@ -165,18 +209,18 @@ mod tests {
     #[test]
     fn the_oldest_silent_connection_makes_way_and_greeted_ones_stay() {
         let places = Arc::<Places>::default();
-        let mut greeted = places.enter(canceller());
-        greeted.greeted().unwrap();
-        let mut silent: VecDeque<_> = (0..MAX_SILENT).map(|_| places.enter(canceller())).collect();
+        let mut greeted = places.enter(HERE, canceller());
+        greeted.greeted(Node::Stranger).unwrap();
+        let mut silent: VecDeque<_> = (0..MAX_SILENT).map(|_| places.enter(HERE, canceller())).collect();
         let newest = std::thread::spawn({
             let places = Arc::clone(&places);
-            move || places.enter(canceller())
+            move || places.enter(HERE, canceller())
         });
         while !silent[0].was_ended() {
             std::thread::yield_now();
         }
         assert!(silent.iter().skip(1).all(|place| !place.was_ended()));
-        assert!(matches!(silent[0].greeted(), Err(NoLink::Crowded)));
+        assert!(matches!(silent[0].greeted(Node::Configured), Err(NoLink::Crowded)));
         drop(silent.pop_front());
         let newest = newest.join().unwrap();
         assert_eq!(taken(&places), (MAX_SILENT, 1));
@@ -188,12 +232,44 @@ mod tests {
     #[test]
     fn only_a_bounded_number_greets() {
         let places = Arc::<Places>::default();
-        let greets = || {
-            let mut place = places.enter(canceller());
-            place.greeted().map(|()| place)
+        let greets = |node| {
+            let mut place = places.enter(HERE, canceller());
+            place.greeted(node).map(|()| place)
         };
-        let greeted: Vec<_> = (0..MAX_GREETED).map(|_| greets().unwrap()).collect();
-        assert!(matches!(greets(), Err(NoLink::Crowded)));
+        let mut greeted: Vec<_> = (0..MAX_STRANGERS).map(|_| greets(Node::Stranger).unwrap()).collect();
+        assert!(matches!(greets(Node::Stranger), Err(NoLink::Crowded)));
+        greeted.extend((MAX_STRANGERS..MAX_GREETED).map(|_| greets(Node::Configured).unwrap()));
+        assert!(matches!(greets(Node::Configured), Err(NoLink::Crowded)));
         assert_eq!(taken(&places), (0, greeted.len()));
+        // A place that becomes free goes to a connection that waits for it.
+        let waiting = std::thread::spawn({
+            let mut place = places.enter(HERE, canceller());
+            move || place.greeted(Node::Configured).map(|()| place)
+        });
+        drop(greeted.pop());
+        greeted.push(waiting.join().unwrap().unwrap());
+        greeted.clear();
+        assert_eq!(taken(&places), (0, 0));
+    }
+
+    #[test]
+    fn an_origin_with_many_connections_ends_its_own() {
+        const FEW: usize = 4;
+        let places = Arc::<Places>::default();
+        let few: Vec<_> = (0..FEW).map(|_| places.enter(HERE, canceller())).collect();
+        let elsewhere = Origin::tcp([10, 0, 0, 9].into());
+        let mut many: VecDeque<_> = (FEW..MAX_SILENT).map(|_| places.enter(elsewhere, canceller())).collect();
+        for origin in [HERE, elsewhere] {
+            let newest = std::thread::spawn({
+                let places = Arc::clone(&places);
+                move || places.enter(origin, canceller())
+            });
+            while !many[0].was_ended() {
+                std::thread::yield_now();
+            }
+            drop(many.pop_front());
+            many.push_back(newest.join().unwrap());
+        }
+        assert!(few.iter().chain(&many).all(|place| !place.was_ended()));
     }
 }

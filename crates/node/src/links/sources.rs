@@ -12,10 +12,11 @@ use ipnet::IpNet;
 use pronto_wire::NodeId;
 
 use super::PeerOptions;
+use super::places::Node;
 use crate::config::address::Address;
 
 /// The place of the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// A process of the same user on this host, over shared memory.
     SameUser,
@@ -50,6 +51,11 @@ impl Sources {
             (None, _) | (_, Origin::SameUser) => true,
             (Some(networks), Origin::Host(host)) => networks.iter().any(|network| network.contains(&host)),
         }
+    }
+
+    /// Returns whether a node is configured or not.
+    pub(super) fn kind(&self, node: NodeId) -> Node {
+        if self.permitted.contains_key(&node) { Node::Configured } else { Node::Stranger }
     }
 
     /// Records the place to which a peer's link leads.

@@ -35,19 +35,30 @@ fn connected(from: Ipv4Addr, address: &str) -> TcpStream {
     stream
 }
 
-/// Greets node 1 as node `id` from an address, and returns the reply.
-fn verdict(
+/// Greets node 1 as node `id` from an address, and does not wait for the reply.
+fn greeted(
     from: Ipv4Addr,
     address: &str,
     (id, epoch): (u16, Epoch),
     session: Option<SessionId>,
-) -> Result<Greeting, GreetingFault> {
+) -> TcpStream {
     let me = Identity { node: NodeId(id), epoch, name: String::new(), types: Vec::new() };
     let blob = greet(&me, &Limits::default(), NodeId(1), session).encode();
     let mut stream = connected(from, address);
     stream.write_all(FIRST).unwrap();
     stream.write_all(&u32::try_from(blob.len()).unwrap().to_le_bytes()).unwrap();
     stream.write_all(&blob).unwrap();
+    stream
+}
+
+/// Greets node 1 as node `id` from an address, and returns the reply.
+fn verdict(
+    from: Ipv4Addr,
+    address: &str,
+    node: (u16, Epoch),
+    session: Option<SessionId>,
+) -> Result<Greeting, GreetingFault> {
+    let mut stream = greeted(from, address, node, session);
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
     let mut reply = vec![0; u32::from_le_bytes(head[8..].try_into().unwrap()) as usize];
@@ -96,6 +107,31 @@ fn a_link_that_works_is_not_replaced_from_another_address() {
     // The peer itself may have lost the link without this node noticing.
     let resumed = verdict(Ipv4Addr::LOCALHOST, &address, (9, Epoch(77)), read).expect("it is the peer");
     assert_eq!(resumed.session, read);
+}
+
+/// A good greeting proves nothing, so that a stranger can send any number.
+///
+/// Shows: operations.crowded
+#[test]
+fn strangers_with_good_greetings_do_not_block_a_configured_peer() {
+    let _shared = shared_run();
+    let absent = crate::rig::free_address();
+    let node = server(1, "tcp:127.0.0.1:0").peer(3, &absent).start().unwrap();
+    let address = node.listening()[0].to_string();
+    let mut id = 100;
+    let mut held = Vec::new();
+    let mut attack = || {
+        id += 1;
+        held.push(greeted(ELSEWHERE, &address, (id, Epoch(9)), None));
+    };
+    until("strangers have all places that they can have", || {
+        attack();
+        refused(&node, "crowded") > 0
+    });
+    (0..48).for_each(|_| attack());
+    let (peers_node, peer) = client(3, &address);
+    add(&peer);
+    assert_eq!(peers_node.status().failed_dials, [], "the peer had to dial again");
 }
 
 /// On one host every user reaches a loopback address.
