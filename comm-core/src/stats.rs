@@ -69,6 +69,8 @@ stats! {
     links_resumed,
     /// Peers disconnected for breaking the rules.
     corrupt_peers,
+    /// Requests and notifications of types that the peer may not use. None was given to a handler.
+    not_permitted,
     /// Panics of this node while it served the peer. Each ended the session.
     failures,
     /// Messages that waited for room in the fabric's send queue.

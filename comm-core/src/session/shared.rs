@@ -16,6 +16,7 @@ use super::limits::{Limits, MAX_CALLS};
 use super::link::DownCause;
 use super::outgoing::Submitted;
 use super::peer_types::{PeerTypes, TypeKey, TypeLookup};
+use super::permissions::Permissions;
 use super::rendezvous::Rendezvous;
 use super::response_overflow::ResponseOverflow;
 use super::send_error::{MessageName, SendError};
@@ -35,6 +36,7 @@ pub struct Shared<L> {
     pub(super) credits: [Credits; 2],
     pub(super) rings: [PresentRing; 2],
     pub(super) types: PeerTypes,
+    pub(super) permissions: Permissions,
     /// Counts of finished requests of each class, which every header carries.
     pub(super) returned: [Returned; 2],
     /// Generation of the call that the peer cancelled last, by the peer's call slot.
@@ -78,6 +80,7 @@ impl<L: Payload> Shared<L> {
             credits: [Credits::default(), Credits::default()],
             rings: [PresentRing::new(), PresentRing::new()],
             types: PeerTypes::new(),
+            permissions: Permissions::default(),
             returned: [Returned::default(), Returned::default()],
             cancelled: Growing::new(0, MAX_CALLS.into(), || AtomicU32::new(0)),
             up: AtomicBool::new(false),
@@ -109,6 +112,12 @@ impl<L: Payload> Shared<L> {
     /// Returns the session's limits.
     pub const fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Returns the types of this side that the peer may use.
+    #[inline(always)]
+    pub const fn permissions(&self) -> &Permissions {
+        &self.permissions
     }
 
     /// Returns the session's counters.

@@ -18,6 +18,7 @@ use pronto_topology::Wish;
 use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
+use crate::access::{Rule, Rules};
 use crate::config::address::Address;
 use crate::config::checks;
 use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET, network_of};
@@ -67,6 +68,7 @@ pub struct Builder {
     busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
     placement: Asked,
+    rules: Vec<Result<Rule, ConfigError>>,
 }
 
 impl Builder {
@@ -94,6 +96,7 @@ impl Builder {
             busy_poll: BusyPoll::default(),
             socket_buffer: None,
             placement: Asked::default(),
+            rules: Vec::new(),
         }
     }
 
@@ -125,6 +128,7 @@ impl Builder {
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
         builder.placement = config.placement.request()?;
+        builder.rules = config.rules().map(|rule| rule.map(Ok)).collect::<Result<_, _>>()?;
         Ok(builder)
     }
 
@@ -155,6 +159,14 @@ impl Builder {
     /// refused from elsewhere. The default is the hosts of the peer's addresses.
     pub fn peer_from(mut self, node: impl Into<NodeId>, network: &str) -> Self {
         self.from.push((node.into(), network_of(network)));
+        self
+    }
+
+    /// Permits peers to use message types. `who` is `node:2`, `same-user` (over shared memory) or `anyone`; `types` is a name, such as
+    /// `bank.deposit`, or the beginning of names, such as `bank.*`. Without any such rule, every peer may use every type; with one, each peer
+    /// may use what a rule for it names. The types of the node itself, `pronto.*`, have to be named, except for processes of the same user.
+    pub fn allow(mut self, who: &[&str], types: &[&str]) -> Self {
+        self.rules.push(Rule::new(who, types).map_err(ConfigError::from));
         self
     }
 
@@ -352,8 +364,19 @@ impl Builder {
 
     /// Performs the checks of the settings themselves. Returns the options for links, and the builder without them.
     fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
-        let Self { listen, peers, from, plaintext, rdma, busy_poll, socket_buffer, node, is_visitor, .. } =
-            self;
+        let Self {
+            listen,
+            peers,
+            from,
+            rules,
+            plaintext,
+            rdma,
+            busy_poll,
+            socket_buffer,
+            node,
+            is_visitor,
+            ..
+        } = self;
         let listen = listen.into_iter().collect::<Result<Vec<_>, _>>()?;
         let resolve = |(peer, addresses): (NodeId, Vec<_>)| {
             Ok((peer, addresses.into_iter().collect::<Result<Vec<_>, _>>()?))
@@ -390,7 +413,8 @@ impl Builder {
             .into_iter()
             .map(|(node, addresses)| PeerOptions { node, addresses, from: from_of(node) })
             .collect();
-        let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), ..self };
+        let rules = rules.into_iter().map(|rule| Ok(Ok(rule?))).collect::<Result<_, ConfigError>>()?;
+        let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), rules, ..self };
         Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer }, rest))
     }
 
@@ -417,6 +441,11 @@ impl Builder {
         let host =
             NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool).map_err(system)?;
         let host = Arc::new(host);
+        let rules = Rules(self.rules.into_iter().collect::<Result<_, _>>()?);
+        for types in rules.without_types(&self.routes) {
+            tracing::warn!(%types, "an [[allow]] names message types that this node does not have");
+        }
+        host.rules.set(rules).expect("set once");
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");
         host.routes.set(self.routes).expect("set once");

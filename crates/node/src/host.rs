@@ -23,6 +23,7 @@ use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use pronto_wire::NodeId;
 
+use crate::access::Rules;
 use crate::config::address::Address;
 use crate::links::refusals::Refusals;
 use crate::measure::calibrate;
@@ -30,6 +31,7 @@ use crate::measure::threshold;
 use crate::node::Down;
 use crate::queue_pair::{AnyLease, AnyQueuePair};
 use crate::recorder;
+use crate::recorder::audit::Audit;
 use crate::recorder::flight::{self, Alarm, Flight};
 use crate::serving::futures::Futures;
 use crate::serving::guard::Panics;
@@ -55,6 +57,8 @@ pub struct NodeHost {
     pub(crate) boosting: Arc<Boosting>,
     pub(crate) max_peers: usize,
     pub(crate) routes: OnceLock<Vec<Route<Self>>>,
+    /// Rules of which peers may use which of them, set at the start.
+    pub(crate) rules: OnceLock<Rules>,
     pub(crate) peers: RwLock<BTreeMap<NodeId, Arc<NodeSession>>>,
     /// Grows when `peers` or a link of one changes.
     pub(crate) version: AtomicU64,
@@ -69,6 +73,7 @@ pub struct NodeHost {
     pub(crate) events: EventLog,
     pub(crate) panics: Panics,
     pub(crate) flight: Flight,
+    pub(crate) audit: Audit,
     /// Placement of the node on its machine, set at the start.
     pub(crate) placement: OnceLock<Placement>,
     /// Addresses at which the node listens, set at the start.
@@ -158,6 +163,7 @@ impl NodeHost {
             boosting,
             max_peers,
             routes: OnceLock::new(),
+            rules: OnceLock::new(),
             peers: RwLock::default(),
             version: AtomicU64::new(0),
             serving,
@@ -168,6 +174,7 @@ impl NodeHost {
             events: EventLog::default(),
             panics: Panics::default(),
             flight: Flight::default(),
+            audit: Audit::default(),
             placement: OnceLock::new(),
             listening: OnceLock::new(),
             refusals: Refusals::default(),

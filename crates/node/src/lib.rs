@@ -4,6 +4,7 @@
 //! all other handlers; and a links thread, which dials peers and watches peer processes. Callers poll for themselves.
 #![deny(unsafe_code)]
 
+mod access;
 mod builder;
 pub mod config;
 mod error;
@@ -20,6 +21,7 @@ mod system;
 mod threads;
 mod waits;
 
+pub use access::RuleError;
 pub use builder::{Builder, SPIN_DOWN};
 pub use config::address::{self, Address};
 pub use config::{Config, ConfigError};

@@ -192,10 +192,12 @@ pub enum FailureCode {
     NoReply = 10,
     /// The handler ran, but the callee got no send buffer for the reply.
     NoBuffer = 11,
+    /// The caller may not use this type.
+    NotPermitted = 12,
 }
 
 impl FailureCode {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::HandlerError,
         Self::HandlerPanicked,
         Self::NoHandler,
@@ -207,6 +209,7 @@ impl FailureCode {
         Self::ReplyTooLarge,
         Self::NoReply,
         Self::NoBuffer,
+        Self::NotPermitted,
     ];
 
     /// Returns whether the handler ran before this failure was sent.
@@ -244,6 +247,9 @@ impl fmt::Display for FailureCode {
             }
             Self::NoReply => "the handler dropped its responder without a reply",
             Self::NoBuffer => "the callee had no send memory for the reply",
+            Self::NotPermitted => {
+                "the callee permits this node no such message: add an [[allow]] to its configuration"
+            }
         })
     }
 }

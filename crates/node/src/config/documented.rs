@@ -11,15 +11,24 @@ use crate::Builder;
 /// Keys without a default, or whose default is an empty list or text.
 const NO_DEFAULT: [&str; 4] = ["node", "name", "listen", "peer"];
 
-/// Keys that the document shows as comments, because their default is no constant.
-const COMMENTED: [&str; 5] =
-    ["spin_down_us", "plaintext", "tcp.busy_poll_packets", "tcp.socket_buffer", "placement.device"];
+/// Keys that the document shows as comments, because they have no default or one that is no constant.
+const COMMENTED: [&str; 8] = [
+    "spin_down_us",
+    "plaintext",
+    "tcp.busy_poll_packets",
+    "tcp.socket_buffer",
+    "placement.device",
+    "allow",
+    "allow.who",
+    "allow.types",
+];
 
 /// Tables of the file, each with a text that leads to a key in it.
-const TABLES: [(&str, &str); 5] = [
+const TABLES: [(&str, &str); 6] = [
     ("", ""),
     ("peer.", "[[peer]]\n"),
     ("limits.", "[limits]\n"),
+    ("allow.", "[[allow]]\n"),
     ("tcp.", "[tcp]\n"),
     ("placement.", "[placement]\n"),
 ];
@@ -35,7 +44,7 @@ fn block() -> &'static str {
 /// Returns the block, with its commented keys set, too. The values of two other keys change, because commented keys refine them.
 fn with_comments() -> String {
     let uncommented = |line: &'static str| match line.strip_prefix("# ") {
-        Some(key) if key.contains(" = ") => key,
+        Some(key) if key.contains(" = ") || key.starts_with("[[") => key,
         _ => line,
     };
     let text = block().lines().map(uncommented).collect::<Vec<_>>().join("\n");

@@ -18,6 +18,7 @@ use pronto_topology::{ListFault, Wish};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::access::{Rule, RuleError};
 use crate::config::address::{Address, AddressError};
 use crate::rdma::Rdma;
 use crate::serving::futures::MAX_FUTURES;
@@ -75,6 +76,9 @@ pub struct Config {
     /// Placement of the node on its machine.
     #[serde(default)]
     pub placement: PlacementConfig,
+    /// Rules of which peers may use which message types. Without a rule: every peer all of them.
+    #[serde(default)]
+    pub allow: Vec<AllowConfig>,
 }
 
 /// Placement of a node on its machine, in a configuration.
@@ -118,6 +122,16 @@ pub struct PeerConfig {
     /// Networks or addresses from which the peer connects over TCP. Default: the hosts of its addresses.
     #[serde(default)]
     pub from: Vec<String>,
+}
+
+/// A rule in a configuration: the message types that some peers may use.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AllowConfig {
+    /// The peers: `node:2`, `same-user`, `anyone`.
+    pub who: Vec<String>,
+    /// The names of the types, or beginnings of names: `bank.deposit`, `bank.*`, `*`.
+    pub types: Vec<String>,
 }
 
 /// Wait policy in a configuration.
@@ -218,6 +232,9 @@ pub enum ConfigError {
         /// The reason.
         cause: AddressError,
     },
+    /// A rule is wrong.
+    #[error(transparent)]
+    Allow(#[from] RuleError),
     /// A text is neither a network nor an address.
     #[error("peer.from: {0:?} is neither a network nor an address: write 10.0.0.0/8, fd00::/64 or 10.0.0.7")]
     Network(String),
@@ -353,7 +370,13 @@ impl Config {
         }
         config.tcp.check()?;
         config.placement.request()?;
+        config.rules().try_for_each(|rule| rule.map(drop))?;
         Ok(config)
+    }
+
+    /// Returns the rules of which peers may use which message types.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = Result<Rule, ConfigError>> {
+        self.allow.iter().map(|rule| Ok(Rule::new(&rule.who, &rule.types)?))
     }
 
     /// Returns the addresses where the node listens, and those of its peers.

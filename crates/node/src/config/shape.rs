@@ -31,10 +31,13 @@ const RANGES: [(&str, i64, i64); 16] = [
 const LIVENESS_MS: i64 = 3_000;
 
 /// Keys of lists, with an example of each.
-const LISTS: [(&str, &str); 8] = [
+const LISTS: [(&str, &str); 11] = [
     ("listen", "listen = [\"shm:/run/pronto/1.sock\", \"tcp:127.0.0.1:7001\"]"),
     ("peer", "[[peer]]"),
     ("peer.address", "address = [\"shm:/run/pronto/2.sock\", \"tcp:127.0.0.1:7002\"]"),
+    ("allow", "[[allow]]"),
+    ("allow.who", "who = [\"node:2\", \"same-user\"]"),
+    ("allow.types", "types = [\"bank.*\"]"),
     ("peer.from", "from = [\"10.0.0.0/8\"]"),
     ("limits.requests", "requests = [1024, 1024]"),
     ("limits.first_requests", "first_requests = [64, 56]"),

@@ -11,6 +11,7 @@ use pronto_wire::Class;
 use super::sources::Origin;
 use super::watch::Lifeline;
 use super::{NoLink, Shared};
+use crate::access::Rules;
 use crate::config::ESTABLISH;
 use crate::host::NodeSession;
 use crate::queue_pair::AnyQueuePair;
@@ -97,6 +98,8 @@ impl Shared {
 
     pub(super) fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made, origin: Origin) {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
+        let same_user = links.agreement.same_user;
+        self.host.rules.get_or_init(Rules::default).apply(session, same_user, self.host.routes());
         let mut sink = WaitingSink { host: &self.host, session };
         self.host.forget_failure(peer);
         self.sources.linked(peer, origin);

@@ -5,6 +5,7 @@
 //! the time of the earlier reading. The recorder does not interpret the words; writers and readers agree on their meaning. See
 //! `docs/decisions/0010-flight-recorder.md`.
 
+pub(crate) mod audit;
 pub(crate) mod flight;
 mod threads;
 

@@ -16,6 +16,7 @@ use pronto_wire::{CallId, FailureCode, ServiceId, TypeId};
 
 use crate::host::{NodeHost, NodeSession, as_handler};
 use crate::queue_pair::AnyLease;
+use crate::recorder::audit::Refused;
 use crate::recorder::flight;
 use crate::serving::futures::Futures;
 use crate::serving::guard;
@@ -66,7 +67,7 @@ pub(crate) struct WaitingSink<'a> {
 
 impl Sink<AnyLease> for ServingSink<'_> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<AnyLease>>) {
-        match route(self.host, inbound.type_id, inbound.service) {
+        match admit(self.host, self.session, inbound.type_id, inbound.service) {
             Err(code) => inbound.token.fail(code),
             Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
                 take_in(*form, inbound, self.session, &**self.host);
@@ -90,7 +91,7 @@ impl Sink<AnyLease> for ServingSink<'_> {
     }
 
     fn request_here(&mut self, inbound: Inbound<'_, &[u8]>) -> bool {
-        match route(self.host, inbound.type_id, inbound.service) {
+        match admit(self.host, self.session, inbound.type_id, inbound.service) {
             Err(code) => inbound.token.fail(code),
             Ok(route) if route.mode == RouteMode::Inline && !self.host.serving.has_jobs() => {
                 let Inbound { token, type_id, payload, .. } = inbound;
@@ -115,7 +116,7 @@ impl Sink<AnyLease> for ServingSink<'_> {
 
 impl Sink<AnyLease> for WaitingSink<'_> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<AnyLease>>) {
-        match route(self.host, inbound.type_id, inbound.service) {
+        match admit(self.host, self.session, inbound.type_id, inbound.service) {
             Err(code) => inbound.token.fail(code),
             Ok(Route { mode: RouteMode::Rendezvous(form), .. }) => {
                 take_in(*form, inbound, self.session, &**self.host);
@@ -198,6 +199,31 @@ impl Job {
             }
         }
     }
+}
+
+/// Returns the route of a message that has arrived, if the peer may use it.
+#[inline(always)]
+fn admit<'h>(
+    host: &'h NodeHost,
+    session: &NodeSession,
+    type_id: TypeId,
+    service: ServiceId,
+) -> Result<&'h Route<NodeHost>, FailureCode> {
+    let route = route(host, type_id, service)?;
+    if !session.permissions().permits(type_id) {
+        return Err(refuse(host, session, route));
+    }
+    Ok(route)
+}
+
+/// Counts and logs a message of a type that the peer may not use.
+#[cold]
+fn refuse(host: &NodeHost, session: &NodeSession, route: &Route<NodeHost>) -> FailureCode {
+    session.stats().not_permitted.add(1);
+    if host.audit.note(Refused { node: session.peer(), message: route.name }, host.now()) {
+        host.wake_links_thread();
+    }
+    FailureCode::NotPermitted
 }
 
 fn route(host: &NodeHost, type_id: TypeId, service: ServiceId) -> Result<&Route<NodeHost>, FailureCode> {

@@ -31,6 +31,7 @@ mod malformed_reply;
 mod order;
 mod other_user;
 mod panicked;
+mod permissions;
 mod raw_peer;
 mod real_time;
 mod receive_budget;

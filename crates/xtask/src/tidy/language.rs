@@ -71,6 +71,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/xtask/src/tidy/language.rs", ""),
     // A word that `bench/peers/c/overlap.c` prints, and a value in JSON results.
     ("bench/src/rendezvous/mpi.rs", "beside"),
+    // A key of the configuration.
+    ("crates/node/src/config/shape.rs", "who"),
 ];
 
 /// Comments, documentation and texts for users are free of the idioms above.

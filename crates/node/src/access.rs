@@ -1,0 +1,215 @@
+//! Subject may use which message types: the rules of `[[allow]]`.
+//!
+//! Without a rule every peer may use every type. With rules, a peer may use the types that a rule for it names. The node's own types, whose
+//! names begin with `pronto.`, are not among those of `*`: a rule has to name them. Processes of the same user may always use them.
+
+use core::fmt;
+use core::str::FromStr;
+
+use pronto_rpc::Route;
+use pronto_wire::NodeId;
+use thiserror::Error;
+
+use crate::host::{NodeHost, NodeSession};
+
+/// Beginning of the names of the types that every node has.
+const OWN: &str = "pronto.";
+
+/// The peers that a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The node with this id.
+    Node(NodeId),
+    /// Processes of the same user, over shared memory.
+    SameUser,
+    /// Every peer.
+    Anyone,
+}
+
+/// The names of the message types that a rule permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Types {
+    /// The type with this name.
+    Named(String),
+    /// The types whose names begin so.
+    Beginning(String),
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) who: Vec<Subject>,
+    pub(crate) types: Vec<Types>,
+}
+
+/// Reason why a text of a rule is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RuleError {
+    /// The text names no peers.
+    #[error("allow.who: {0:?} names no peer: write node:2, same-user or anyone")]
+    Subject(String),
+    /// The text names no types.
+    #[error("allow.types: {0:?} names no message types: write a name such as bank.deposit, bank.* or *")]
+    Types(String),
+    /// A rule has an empty list.
+    #[error("allow.{0} is empty: a rule needs peers and types")]
+    Empty(&'static str),
+}
+
+impl FromStr for Subject {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        match text {
+            "same-user" => Ok(Self::SameUser),
+            "anyone" => Ok(Self::Anyone),
+            _ => {
+                let node = text.strip_prefix("node:").and_then(|number| number.parse().ok());
+                node.map(|number| Self::Node(NodeId(number))).ok_or_else(|| RuleError::Subject(text.into()))
+            }
+        }
+    }
+}
+
+impl FromStr for Types {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let (name, is_beginning) = text.strip_suffix('*').map_or((text, false), |name| (name, true));
+        let is_name = (is_beginning || !name.is_empty()) && !name.contains(['*', ' ']);
+        match (is_name, is_beginning) {
+            (false, _) => Err(RuleError::Types(text.into())),
+            (true, false) => Ok(Self::Named(name.into())),
+            (true, true) => Ok(Self::Beginning(name.into())),
+        }
+    }
+}
+
+impl fmt::Display for Types {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Beginning(name) => write!(f, "{name}*"),
+        }
+    }
+}
+
+impl Types {
+    fn include(&self, name: &str) -> bool {
+        match self {
+            Self::Named(named) => named == name,
+            Self::Beginning(beginning) => {
+                name.starts_with(beginning.as_str()) && (beginning.starts_with(OWN) || !name.starts_with(OWN))
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// Returns a rule of these texts.
+    ///
+    /// # Errors
+    /// A text is wrong, or a list is empty.
+    pub(crate) fn new<T: AsRef<str>>(who: &[T], types: &[T]) -> Result<Self, RuleError> {
+        for (list, name) in [(who, "who"), (types, "types")] {
+            if list.is_empty() {
+                return Err(RuleError::Empty(name));
+            }
+        }
+        let who = who.iter().map(|text| text.as_ref().parse()).collect::<Result<_, _>>()?;
+        let types = types.iter().map(|text| text.as_ref().parse()).collect::<Result<_, _>>()?;
+        Ok(Self { who, types })
+    }
+
+    fn is_for(&self, peer: NodeId, same_user: bool) -> bool {
+        self.who.iter().any(|who| match who {
+            Subject::Node(node) => *node == peer,
+            Subject::SameUser => same_user,
+            Subject::Anyone => true,
+        })
+    }
+}
+
+/// All rules of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Rules(pub(crate) Vec<Rule>);
+
+impl Rules {
+    /// Returns whether a peer may use the type with this name.
+    fn permit(&self, peer: NodeId, same_user: bool, name: &str) -> bool {
+        let own = same_user && name.starts_with(OWN);
+        let mut of_peer = self.0.iter().filter(|rule| rule.is_for(peer, same_user));
+        own || of_peer.any(|rule| rule.types.iter().any(|types| types.include(name)))
+    }
+
+    /// Sets what a peer may use, before its link is installed.
+    pub(crate) fn apply(&self, session: &NodeSession, same_user: bool, routes: &[Route<NodeHost>]) {
+        if self.0.is_empty() {
+            return session.permissions().permit_all();
+        }
+        let permits = |number: usize| self.permit(session.peer(), same_user, routes[number].name);
+        session.permissions().permit_only(routes.len(), permits);
+    }
+
+    /// Returns the types of rules that this node does not have.
+    pub(crate) fn without_types<'a>(
+        &'a self,
+        routes: &'a [Route<NodeHost>],
+    ) -> impl Iterator<Item = &'a Types> {
+        let all = self.0.iter().flat_map(|rule| &rule.types);
+        all.filter(|types| !routes.iter().any(|route| types.include(route.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(rules: &[(&[&str], &[&str])]) -> Rules {
+        Rules(rules.iter().map(|(who, types)| Rule::new(who, types).unwrap()).collect())
+    }
+
+    /// Shows: operations.allow-own
+    #[test]
+    fn a_peer_may_use_what_a_rule_names_for_it() {
+        let rules = rules(&[
+            (&["node:2", "node:3"], &["bank.*", "time.now"]),
+            (&["anyone"], &["*"]),
+            (&["node:4"], &["pronto.status", "pronto.rendezvous.*"]),
+        ]);
+        let only_bank = Rules(rules.0[..1].to_vec());
+        for (rules, peer, same_user, name, permitted) in [
+            (&only_bank, 2, false, "bank.deposit", true),
+            (&only_bank, 2, false, "banks", false),
+            (&only_bank, 3, false, "time.now", true),
+            (&only_bank, 3, false, "time.nowhere", false),
+            (&only_bank, 4, false, "bank.deposit", false),
+            (&only_bank, 4, true, "bank.deposit", false),
+            (&only_bank, 4, true, "pronto.status", true),
+            (&rules, 9, false, "banks", true),
+            (&rules, 9, false, "pronto.status", false),
+            (&rules, 4, false, "pronto.status", true),
+            (&rules, 4, false, "pronto.rendezvous.offer", true),
+            (&rules, 4, false, "pronto.recent", false),
+        ] {
+            assert_eq!(rules.permit(NodeId(peer), same_user, name), permitted, "{name} for {peer}");
+        }
+    }
+
+    /// Shows: operations.allow-checked
+    #[test]
+    fn wrong_texts_are_refused() {
+        let who = |text: &str| text.parse::<Subject>();
+        assert_eq!(who("node:7"), Ok(Subject::Node(NodeId(7))));
+        for text in ["", "node:", "node:x", "node:70000", "role:admin", "Anyone"] {
+            assert_eq!(who(text), Err(RuleError::Subject(text.into())));
+        }
+        let types = |text: &str| text.parse::<Types>();
+        assert_eq!(types("*"), Ok(Types::Beginning(String::new())));
+        for text in ["", "b*nk", "**", "bank *"] {
+            assert_eq!(types(text), Err(RuleError::Types(text.into())));
+        }
+        assert_eq!(Rule::new(&[], &["*"]), Err(RuleError::Empty("who")));
+        assert_eq!(Rule::new(&["anyone"], &[]), Err(RuleError::Empty("types")));
+    }
+}
