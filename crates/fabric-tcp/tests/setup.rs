@@ -137,6 +137,18 @@ fn a_silent_stranger_is_dropped_in_time() {
 }
 
 #[test]
+fn the_purpose_of_a_connection_is_expected_before_the_rest() {
+    let (listener, addr) = listen();
+    // An hour for the whole handshake: it would not end if the first bytes had as much.
+    for first in [&b""[..], b"pronto\x032"] {
+        let _silent = stranger(addr, first);
+        let hour = Duration::from_secs(3_600);
+        assert_eq!(listener.accept().unwrap().begin(hour).unwrap_err(), SetupError::TimedOut);
+    }
+    assert_eq!(listener.counters().silent, 2);
+}
+
+#[test]
 fn a_stranger_that_sends_slowly_is_dropped_in_time() {
     let (listener, addr) = listen();
     // Bytes arrive continuously, so that no single read is late; only the whole message is.

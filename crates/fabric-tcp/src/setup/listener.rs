@@ -21,6 +21,9 @@ use crate::error::SetupError;
 /// out.
 pub const MAX_HALF_OPEN: usize = 64;
 
+/// Time within which a connection states its purpose. The dialler does so as soon as it is connected.
+const FIRST_BYTES: Duration = Duration::from_millis(500);
+
 /// Counters of rejected connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounters {
@@ -209,7 +212,7 @@ impl Incoming {
         Canceller::of(&self.stream)
     }
 
-    /// Reads the purpose of the connection. Returns a handshake, which must finish within `timeout`. Returns `None` for
+    /// Reads the purpose of the connection, which must arrive within half a second. Returns a handshake, which must finish within `timeout`. Returns `None` for
     /// the second connection of a link, which is passed to the handshake that waits for it.
     pub fn begin(self, timeout: Duration) -> Result<Option<Handshake>, SetupError> {
         let shared = Arc::clone(&self.permit.shared);
@@ -229,8 +232,9 @@ impl Incoming {
         let Self { stream, peer, options, permit } = self;
         let deadline = Deadline::after(timeout);
         stream.set_nodelay(true)?;
+        let first = deadline.or_after(FIRST_BYTES);
         let mut found = [0; 8];
-        deadline.read_exact(&stream, &mut found)?;
+        first.read_exact(&stream, &mut found)?;
         match purpose_of(found)? {
             Purpose::First => {
                 let permit = Permit::acquire(&permit.shared, Stage::Handshake).ok_or(SetupError::Crowded)?;
@@ -239,7 +243,7 @@ impl Incoming {
             }
             Purpose::Second => {
                 let mut token = Token::default();
-                deadline.read_exact(&stream, &mut token)?;
+                first.read_exact(&stream, &mut token)?;
                 let mut state = permit.shared.lock();
                 let place = state.waiting.iter().position(|waiting| waiting.token == token);
                 // Removed from the list: a token is valid for one connection.
