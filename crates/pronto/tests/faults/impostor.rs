@@ -21,7 +21,7 @@ const FIRST: &[u8; 8] = b"pronto\x031";
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Connects to an address from another address of this host.
-fn connected(from: Ipv4Addr, address: &str) -> TcpStream {
+pub(crate) fn connected(from: Ipv4Addr, address: &str) -> TcpStream {
     let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
     let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     let at = |ip: Ipv4Addr, port| {

@@ -18,6 +18,7 @@ mod forked;
 mod half_made;
 mod handlers;
 mod held_requests;
+mod hostile;
 mod impostor;
 mod inline;
 mod killed;
