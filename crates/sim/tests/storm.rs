@@ -1,4 +1,4 @@
-//! All faults together: three nodes with random windows over random transports, and faults of every kind that overlap.
+//! All faults together: three or five nodes with random windows over random transports, and faults of every kind that overlap.
 //! The ledger must be correct in the end.
 
 use std::sync::Mutex;
@@ -8,9 +8,9 @@ use pronto_core::session::Limits;
 use pronto_sim::scenario::{Scenario, Traffic, for_each_seed};
 use pronto_sim::{FaultRates, Fired, Random, Span};
 
-fn story(seed: u64, limits: Limits, traffic: Traffic) -> (u64, Fired) {
+fn story(seed: u64, nodes: usize, limits: Limits, traffic: Traffic) -> (u64, Fired) {
     let (options, _) = Scenario::random_options(seed);
-    let mut scenario = Scenario::new(seed, 3, options, limits, traffic);
+    let mut scenario = Scenario::new(seed, nodes, options, limits, traffic);
     scenario.run(Nanos::from_millis(20));
     let begin = scenario.world().now();
     let span = Nanos::from_millis(1_500);
@@ -46,8 +46,15 @@ fn rates(seed: u64) -> FaultRates {
 /// Shows: calls.notify, protocol.order, protocol.notifications, messages.once
 #[test]
 fn the_ledger_is_correct_under_all_faults() {
-    let fired = all_faults(1000, |seed| story(seed, Scenario::random_options(seed).1, Traffic::mixed()));
+    let fired = all_faults(1000, |seed| story(seed, 3, Scenario::random_options(seed).1, Traffic::mixed()));
     assert!(fired.each().iter().all(|count| *count > 0), "some fault never happened: {fired:?}");
+}
+
+/// Shows: calls.notify, protocol.order, protocol.notifications, messages.once
+#[test]
+fn the_ledger_of_five_nodes_is_correct_under_all_faults() {
+    let fired = all_faults(120, |seed| story(seed, 5, Scenario::random_options(seed).1, Traffic::mixed()));
+    assert!(fired.cuts > 0 && fired.crashes > 0 && fired.pauses > 0, "{fired:?}");
 }
 
 /// The limits of a production system, and bursts that exceed its windows. In one seed of four, payloads are up to 4 MiB long.
@@ -59,7 +66,7 @@ fn the_ledger_is_correct_under_all_faults_within_the_default_limits() {
     let fired = all_faults(8, |seed| {
         let usual = Limits::default();
         let max_payload = if seed % 4 == 3 { usual.max_payload } else { [8 << 10, 64 << 10] };
-        story(seed, Limits { max_payload, ..usual }, traffic)
+        story(seed, 3, Limits { max_payload, ..usual }, traffic)
     });
     assert!(fired.cuts > 0 && fired.crashes > 0 && fired.pauses > 0, "{fired:?}");
 }
