@@ -409,7 +409,7 @@ impl Outbound {
         matches!(self.segments.front(), Some(Segment::Data { .. })) && self.piece.is_begun()
     }
 
-    /// Copies the rest of the piece that is being sent, if it lies in a range whose grant has ended: its owner may change the bytes now.
+    /// Copies the bytes of the piece that is being sent, if it lies in a range whose grant has ended: its owner may change the bytes now.
     pub(crate) fn revoked(&mut self, key: u64) {
         let first = self.segments.iter().find(|s| !matches!(s, Segment::Staged(_) | Segment::Memory(_)));
         if matches!(first, Some(Segment::Data { key: of, .. }) if *of == key) {

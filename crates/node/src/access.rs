@@ -1,4 +1,4 @@
-//! Subject may use which message types: the rules of `[[allow]]`.
+//! The permissions of peers to use message types: the rules of `[[allow]]`.
 //!
 //! Without a rule every peer may use every type. With rules, a peer may use the types that a rule for it names. The node's own types, whose
 //! names begin with `pronto.`, are not among those of `*`: a rule has to name them. Processes of the same user may always use them.
@@ -10,6 +10,7 @@ use pronto_rpc::Route;
 use pronto_wire::NodeId;
 use thiserror::Error;
 
+use crate::config::checks::LAST_NODE;
 use crate::host::{NodeHost, NodeSession};
 
 /// Beginning of the names of the types that every node has.
@@ -65,6 +66,7 @@ impl FromStr for Subject {
             "anyone" => Ok(Self::Anyone),
             _ => {
                 let node = text.strip_prefix("node:").and_then(|number| number.parse().ok());
+                let node = node.filter(|number| (1..=LAST_NODE).contains(number));
                 node.map(|number| Self::Node(NodeId(number))).ok_or_else(|| RuleError::Subject(text.into()))
             }
         }
@@ -142,6 +144,14 @@ impl Rules {
         own || of_peer.any(|rule| rule.types.iter().any(|types| types.include(name)))
     }
 
+    /// Returns the nodes that rules name.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.0.iter().flat_map(|rule| &rule.who).filter_map(|subject| match subject {
+            Subject::Node(node) => Some(*node),
+            Subject::SameUser | Subject::Anyone => None,
+        })
+    }
+
     /// Sets what a peer may use, before its link is installed.
     pub(crate) fn apply(&self, session: &NodeSession, same_user: bool, routes: &[Route<NodeHost>]) {
         if self.0.is_empty() {
@@ -151,13 +161,16 @@ impl Rules {
         session.permissions().permit_only(routes.len(), permits);
     }
 
-    /// Returns the types of rules that this node does not have.
+    /// Returns the types of rules that this node does not have. `*` names none.
     pub(crate) fn without_types<'a>(
         &'a self,
         routes: &'a [Route<NodeHost>],
     ) -> impl Iterator<Item = &'a Types> {
         let all = self.0.iter().flat_map(|rule| &rule.types);
-        all.filter(|types| !routes.iter().any(|route| types.include(route.name)))
+        all.filter(|types| {
+            **types != Types::Beginning(String::new())
+                && !routes.iter().any(|route| types.include(route.name))
+        })
     }
 }
 
@@ -201,7 +214,7 @@ mod tests {
     fn wrong_texts_are_refused() {
         let who = |text: &str| text.parse::<Subject>();
         assert_eq!(who("node:7"), Ok(Subject::Node(NodeId(7))));
-        for text in ["", "node:", "node:x", "node:70000", "role:admin", "Anyone"] {
+        for text in ["", "node:", "node:x", "node:70000", "node:0", "node:64000", "role:admin", "Anyone"] {
             assert_eq!(who(text), Err(RuleError::Subject(text.into())));
         }
         let types = |text: &str| text.parse::<Types>();

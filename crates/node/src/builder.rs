@@ -155,8 +155,8 @@ impl Builder {
         self
     }
 
-    /// Adds a network, such as `10.0.0.0/8`, or an address, from which a peer connects over TCP. Connections with the id of a configured peer are
-    /// refused from elsewhere. The default is the hosts of the peer's addresses.
+    /// Adds a network, such as `10.0.0.0/8`, or an address, from which a peer connects over TCP, apart from the hosts of its addresses. Connections
+    /// with the id of a configured peer are refused from elsewhere. A peer that dials this node needs no address.
     pub fn peer_from(mut self, node: impl Into<NodeId>, network: &str) -> Self {
         self.from.push((node.into(), network_of(network)));
         self
@@ -400,19 +400,7 @@ impl Builder {
             of_peers().try_for_each(|address| checks::stays_here("peer.address", address))?;
         }
         number(&self.routes)?;
-        let from: Vec<_> = from
-            .into_iter()
-            .map(|(peer, network)| Ok((peer, network?)))
-            .collect::<Result<_, ConfigError>>()?;
-        if let Some((peer, _)) = from.iter().find(|(peer, _)| peers.iter().all(|(node, _)| node != peer)) {
-            return Err(ConfigError::NoAddress(peer.0).into());
-        }
-        let from_of =
-            |peer| from.iter().filter(|(node, _)| *node == peer).map(|(_, network)| *network).collect();
-        let peers = peers
-            .into_iter()
-            .map(|(node, addresses)| PeerOptions { node, addresses, from: from_of(node) })
-            .collect();
+        let peers = with_networks(peers, from)?;
         let rules = rules.into_iter().map(|rule| Ok(Ok(rule?))).collect::<Result<_, ConfigError>>()?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), rules, ..self };
         Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer }, rest))
@@ -442,6 +430,9 @@ impl Builder {
             NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool).map_err(system)?;
         let host = Arc::new(host);
         let rules = Rules(self.rules.into_iter().collect::<Result<_, _>>()?);
+        for node in rules.nodes().filter(|node| options.peers.iter().all(|peer| peer.node != *node)) {
+            tracing::warn!(%node, "an [[allow]] names a node without a [[peer]]: over TCP, any process can take its id");
+        }
         for types in rules.without_types(&self.routes) {
             tracing::warn!(%types, "an [[allow]] names message types that this node does not have");
         }
@@ -461,6 +452,24 @@ impl Builder {
         let spread = self.node.0.into();
         Placement::decide(Path::new("/"), &self.placement, &carrying(options), spread)
     }
+}
+
+/// Returns the peers with the networks from which they connect. A peer without an address dials this node.
+fn with_networks(
+    peers: Vec<(NodeId, Vec<Address>)>,
+    from: Vec<(NodeId, Result<IpNet, ConfigError>)>,
+) -> Result<Vec<PeerOptions>, ConfigError> {
+    let peer = |(node, addresses)| PeerOptions { node, addresses, from: Vec::new() };
+    let mut peers: Vec<_> = peers.into_iter().map(peer).collect();
+    for (node, network) in from {
+        checks::number("peer.node", node)?;
+        let network = network?;
+        match peers.iter_mut().find(|peer| peer.node == node) {
+            Some(peer) => peer.from.push(network),
+            None => peers.push(PeerOptions { node, addresses: Vec::new(), from: vec![network] }),
+        }
+    }
+    Ok(peers)
 }
 
 /// Returns the network interfaces that carry the node's messages.

@@ -695,9 +695,9 @@ mod tests {
                 }
             }
         }
-        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat, goodbye and credit request all, grant 4, each of 11
-        // failures 2.
-        assert_eq!(refused, 3 + 3 + 3 + 4 * 5 + 4 + 11 * 2);
+        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat, goodbye and credit request all, window update 4, each
+        // failure 2.
+        assert_eq!(refused, 3 + 3 + 3 + 4 * 5 + 4 + 2 * FailureCode::ALL.len());
     }
 
     #[test]

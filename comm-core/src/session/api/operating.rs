@@ -21,6 +21,25 @@ impl<Q: QueuePair> Session<Q> {
         self.recheck(executor);
     }
 
+    /// Installs a link like [`install`](Self::install), if `may` returns true: no other thread installs or loses a link meanwhile. `may` gets
+    /// whether there is a link that works. Returns whether the link was installed.
+    pub fn install_if(
+        &self,
+        links: Links<Q>,
+        may: impl FnOnce(bool) -> bool,
+        sink: &mut impl Sink<Q::Lease>,
+        executor: &impl Executor,
+    ) -> bool {
+        let Some(mut engine) = self.enter_recovered(sink, executor) else { return false };
+        let installs = may(engine.phase.is_linked());
+        if installs {
+            engine.install(links, Turn::new(self, executor), sink);
+        }
+        engine.release();
+        self.recheck(executor);
+        installs
+    }
+
     /// Processes deadlines, heartbeats and liveness. `slept` is the planned time since the caller's last tick. Returns `None`, with no
     /// effect on anything but tasks that wait for room, while another thread holds the engine; the caller should try again soon.
     pub fn tick(

@@ -95,25 +95,18 @@ impl<Q: QueuePair> Engine<Q> {
     ) -> bool {
         let chunking = Chunking::of(self.connection(CLASS).qp.capabilities());
         let link = self.generation;
-        let next = table.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some());
-        let Some(mut transfer) = next.and_then(|at| table.transfers.remove(at)) else { return false };
-        let mut turn_is_over = true;
-        let asked = transfer.next_chunk(chunking, link).is_some_and(|(end, access)| {
-            let Some(completes) = turn.shared.rendezvous.claim_chunk() else { return false };
-            let posted = self.try_access(OneSided { access, link, completes }, turn).is_ok();
-            if posted {
-                turn_is_over = transfer.started(completes, end);
-            } else {
-                turn.shared.rendezvous.unclaim_chunk(completes);
-            }
-            posted
-        });
-        if turn_is_over {
-            table.transfers.push_back(transfer);
-        } else {
-            table.transfers.push_front(transfer);
+        let Some(at) = table.turn(chunking, link) else { return false };
+        let transfer = &mut table.transfers[at];
+        let Some((end, access)) = transfer.next_chunk(chunking, link) else { return false };
+        let Some(completes) = turn.shared.rendezvous.claim_chunk() else { return false };
+        if self.try_access(OneSided { access, link, completes }, turn).is_err() {
+            turn.shared.rendezvous.unclaim_chunk(completes);
+            return false;
         }
-        asked
+        if transfer.started(completes, end) {
+            table.end_turn(at);
+        }
+        true
     }
 
     /// Ends all receives with the session, and drops the peer's offers. Called when no chunk is in flight any more.

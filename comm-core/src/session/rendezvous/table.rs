@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use pronto_wire::{CallId, Class};
 
-use super::transfer::{GivenUp, Source, Transfer};
+use super::transfer::{Chunking, GivenUp, Source, Transfer};
 use super::unmatched::{Added, Unmatched, is_later};
 use crate::fabric::{Arrived, GrantId, Region};
 
@@ -112,6 +112,18 @@ impl<L> Table<L> {
     pub(in crate::session) fn is_empty(&self) -> bool {
         let no_messages = self.waiting.is_empty() && self.given_up.is_empty();
         no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
+    }
+
+    /// Returns the place of the first transfer that can start a chunk.
+    pub(in crate::session) fn turn(&self, chunking: Chunking, link: u16) -> Option<usize> {
+        self.transfers.iter().position(|transfer| transfer.next_chunk(chunking, link).is_some())
+    }
+
+    /// Ends the turn of the transfer at a place: the others come first now.
+    pub(in crate::session) fn end_turn(&mut self, at: usize) {
+        if let Some(transfer) = self.transfers.remove(at) {
+            self.transfers.push_back(transfer);
+        }
     }
 
     /// Adds a message that has arrived, and gives up transfers of earlier calls in its call slot. If a message already waits in that slot,

@@ -90,6 +90,39 @@ fn the_turn_of_a_transfer_is_over_after_a_megabyte() {
     }
 }
 
+#[test]
+fn transfers_take_turns_of_a_megabyte() {
+    const CHUNK: u64 = 16 << 10;
+    const TURN: u16 = 64;
+    let chunking = Chunking { len: CHUNK, window: 1 };
+    let mut table = Table::<NoLease>::default();
+    for (tag, turns) in [(1, 2), (2, 1), (3, 3)] {
+        table.transfers.push_back(Transfer::new(
+            posted(0, tag),
+            offer(0, tag),
+            source(turns * u64::from(TURN) * CHUNK, LINK),
+        ));
+    }
+    let mut order = Vec::new();
+    while let Some(at) = table.turn(chunking, LINK) {
+        // A transfer whose chunk could not be started keeps its place.
+        assert_eq!(table.turn(chunking, LINK), Some(at));
+        let transfer = &mut table.transfers[at];
+        let (end, _) = transfer.next_chunk(chunking, LINK).expect("it is its turn");
+        order.push(transfer.posted.tag);
+        let over = transfer.started(slot(0), end);
+        if over {
+            table.end_turn(at);
+        }
+        table.transfers.iter_mut().for_each(|transfer| {
+            all_end(transfer, |_| End::Done(0));
+        });
+    }
+    let turns: Vec<_> =
+        order.chunks(TURN.into()).map(|turn| (turn[0], turn.iter().all(|tag| *tag == turn[0]))).collect();
+    assert_eq!(turns, [(1, true), (2, true), (3, true), (1, true), (3, true), (3, true)]);
+}
+
 fn all_end(transfer: &mut Transfer, end: impl Fn(CallId) -> End<NoLease>) -> usize {
     transfer.take_ended(|slot| Some(end(slot)))
 }

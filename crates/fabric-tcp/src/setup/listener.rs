@@ -21,7 +21,8 @@ use crate::error::SetupError;
 /// out.
 pub const MAX_HALF_OPEN: usize = 64;
 
-/// Time within which a connection states its purpose. The dialler does so as soon as it is connected.
+/// Time within which a connection states its purpose. The dialler does so as soon as it is connected. If the network loses just these bytes, the
+/// attempt may fail, and the dialler tries again.
 const FIRST_BYTES: Duration = Duration::from_millis(500);
 
 /// Counters of rejected connections.

@@ -117,9 +117,10 @@ pub struct TcpConfig {
 pub struct PeerConfig {
     /// Id of the peer.
     pub node: u16,
-    /// Addresses where the peer listens, best first.
+    /// Addresses where the peer listens, best first. None if it dials this node.
+    #[serde(default)]
     pub address: Vec<String>,
-    /// Networks or addresses from which the peer connects over TCP. Default: the hosts of its addresses.
+    /// Networks or addresses from which the peer connects over TCP, apart from the hosts of its addresses.
     #[serde(default)]
     pub from: Vec<String>,
 }
@@ -278,7 +279,7 @@ pub enum ConfigError {
     },
     /// A peer has no address.
     #[error(
-        "peer {0} has no address: write shm:PATH, shm:@NAME or tcp:HOST:PORT, or remove the peer if it dials this node"
+        "peer {0} has no address: write shm:PATH, shm:@NAME or tcp:HOST:PORT, or, if it dials this node, `from` with its network"
     )]
     NoAddress(u16),
     /// RDMA is required, but the program was built without it.
@@ -362,7 +363,7 @@ impl Config {
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::PeerTwice(pair[0]));
         }
-        if let Some(peer) = config.peer.iter().find(|peer| peer.address.is_empty()) {
+        if let Some(peer) = config.peer.iter().find(|peer| peer.address.is_empty() && peer.from.is_empty()) {
             return Err(ConfigError::NoAddress(peer.node));
         }
         if config.rdma == Rdma::Require && !cfg!(feature = "verbs") {
@@ -402,7 +403,10 @@ impl Config {
 /// Reads a network, or an address as the network of one host.
 pub(crate) fn network_of(text: &str) -> Result<IpNet, ConfigError> {
     let address = || text.parse().map(|address: IpAddr| IpNet::from(address.to_canonical()));
-    text.parse().or_else(|_| address()).map_err(|_| ConfigError::Network(text.into()))
+    let network = text.parse().or_else(|_| address()).ok();
+    // Addresses are compared in their IPv4 form, which such a network would not contain.
+    let is_mapped = |network: &IpNet| network.addr() != network.addr().to_canonical();
+    network.filter(|network| !is_mapped(network)).ok_or_else(|| ConfigError::Network(text.into()))
 }
 
 impl PlacementConfig {

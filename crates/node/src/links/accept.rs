@@ -14,7 +14,7 @@ use pronto_sync::atomic::Ordering;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
-use super::establish::{NOT_OFFERED, connections};
+use super::establish::{By, NOT_OFFERED, connections};
 use super::places::{Node, Place};
 use super::sources::Origin;
 use super::{NoLink, Shared};
@@ -48,7 +48,7 @@ impl Shared {
                 match listener.accept() {
                     Ok(handshake) => match handshake.canceller() {
                         Ok(canceller) => self.in_thread(
-                            Origin::SameUser,
+                            Origin::of_user(handshake.peer().same_user()),
                             Canceller::Shm(canceller),
                             move |shared, place| shared.greet_shm(handshake, place),
                         ),
@@ -95,7 +95,7 @@ impl Shared {
         run: impl FnOnce(&Arc<Self>, &mut Place) -> Result<(), NoLink> + Send + 'static,
     ) {
         let transport = canceller.transport();
-        let mut place = self.places.enter(origin, canceller);
+        let mut place = self.places.enter((origin, self.sources.expects(origin)), canceller);
         let shared = Arc::clone(self);
         // If the thread cannot be started or panics, its closure is dropped and frees the place.
         let _no_thread = std::thread::Builder::new().name("pronto-handshake".into()).spawn(move || {
@@ -118,20 +118,24 @@ impl Shared {
         }
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller()?);
-        let Accepted { session, mut agreement, reply, attempt } =
-            match self.receive_greeting(&theirs, canceller, false, Origin::SameUser) {
-                Ok(accepted) => accepted,
-                Err(refusal) => {
-                    handshake.send(&refusal.encode(self.host.identity.node))?;
-                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
-                }
-            };
+        let Accepted { session, mut agreement, reply, attempt } = match self.receive_greeting(
+            &theirs,
+            canceller,
+            false,
+            Origin::of_user(handshake.peer().same_user()),
+        ) {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                handshake.send(&refusal.encode(self.host.identity.node))?;
+                return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
+            }
+        };
         place.greeted(Node::Configured)?;
         agreement.resumable = false;
         (agreement.local, agreement.same_user) = (true, true);
         let made = handshake.send(&reply).map_err(NoLink::from);
         let made = attempt.settle(made.and_then(|()| self.establish_shm(handshake, agreement)))?;
-        self.install(&session, made, Origin::SameUser);
+        self.install(&session, made, Origin::SameUser, By::Peer);
         Ok(())
     }
 
@@ -165,7 +169,7 @@ impl Shared {
             };
             self.establish_between_hosts(handshake, agreement, tried)
         });
-        self.install(&session, attempt.settle(made)?, origin);
+        self.install(&session, attempt.settle(made)?, origin, By::Peer);
         Ok(())
     }
 
@@ -211,10 +215,15 @@ impl Shared {
         let same_epoch = held.is_some_and(|held| held.epoch == theirs.epoch);
         let resumes =
             same_epoch && theirs.session.is_some() && theirs.session == held.map(|held| held.session);
-        // A link that works leads to the peer. A stranger may have read the id of the session on the network.
-        let may_replace = resumes && self.sources.is_last(theirs.node, origin);
-        if known.is_some_and(|session| session.is_linked(&**host)) && !may_replace {
-            return Err(if same_epoch { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
+        if known.is_some_and(|session| session.is_linked(&**host)) {
+            if !resumes {
+                return Err(if same_epoch { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
+            }
+            // A stranger may have read the id of the session on the network. A configured peer has other addresses of its own.
+            let is_stranger = self.sources.kind(theirs.node) == Node::Stranger;
+            if is_stranger && !self.sources.is_last(theirs.node, origin) {
+                return Err(GreetingRefusal::NotPermitted);
+            }
         }
         let id = if resumes { theirs.session } else { None };
         let id = id.unwrap_or_else(|| SessionId(system::random().max(1)));

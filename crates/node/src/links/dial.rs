@@ -8,7 +8,7 @@ use pronto_fabric_tcp as tcp;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, NodeId, SessionId};
 
-use super::establish::{NOT_OFFERED, connections};
+use super::establish::{By, NOT_OFFERED, connections};
 use super::sources::Origin;
 use super::{NoLink, Shared};
 use crate::config::DIAL;
@@ -73,7 +73,12 @@ impl Shared {
                 let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
                 agreement.resumable = false;
                 (agreement.local, agreement.same_user) = (true, true);
-                self.install(session, self.establish_shm(handshake, agreement)?, Origin::SameUser);
+                self.install(
+                    session,
+                    self.establish_shm(handshake, agreement)?,
+                    Origin::SameUser,
+                    By::ThisNode,
+                );
             }
             Address::Tcp(socket) => {
                 let mut handshake = tcp::Handshake::dial(*socket, DIAL, self.tcp)?;
@@ -90,7 +95,7 @@ impl Shared {
                     (Err(why), _) => Err(why),
                 };
                 let made = self.establish_between_hosts(handshake, agreement, tried)?;
-                self.install(session, made, Origin::tcp(socket.ip()));
+                self.install(session, made, Origin::tcp(socket.ip()), By::ThisNode);
             }
         }
         Ok(())

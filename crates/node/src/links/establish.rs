@@ -96,20 +96,41 @@ impl Shared {
         Ok((SessionLinks { pairs, agreement }, polling))
     }
 
-    pub(super) fn install(&self, session: &Arc<NodeSession>, (links, lifeline): Made, origin: Origin) {
+    /// Installs a link. One that this node has dialled is dropped if the peer has made one meanwhile.
+    pub(super) fn install(
+        &self,
+        session: &Arc<NodeSession>,
+        (links, lifeline): Made,
+        origin: Origin,
+        by: By,
+    ) {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
         let same_user = links.agreement.same_user;
-        self.host.rules.get_or_init(Rules::default).apply(session, same_user, self.host.routes());
+        let rules = self.host.rules.get_or_init(Rules::default);
         let mut sink = WaitingSink { host: &self.host, session };
+        let may = |is_linked: bool| {
+            let may = by == By::Peer || !is_linked;
+            if may {
+                rules.apply(session, same_user, self.host.routes());
+                self.sources.linked(peer, origin);
+            }
+            may
+        };
+        let installed = session.install_if(links, may, &mut sink, &*self.host);
         self.host.forget_failure(peer);
-        self.sources.linked(peer, origin);
-        session.install(links, &mut sink, &*self.host);
         self.host.changed();
-        if let Some(lifeline) = lifeline {
+        if let Some(lifeline) = lifeline.filter(|_| installed) {
             self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
             self.host.wake_links_thread();
         }
     }
+}
+
+/// The side that has dialled a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    ThisNode,
+    Peer,
 }
 
 pub(super) fn connections(agreement: &Agreement) -> [ConnectionLimits; 2] {

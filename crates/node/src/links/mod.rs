@@ -51,7 +51,7 @@ pub(crate) struct PeerOptions {
     pub(crate) node: NodeId,
     /// Where it listens, best first.
     pub(crate) addresses: Vec<Address>,
-    /// The networks from which it connects over TCP. If there is none: the hosts of its addresses.
+    /// The networks from which it connects over TCP, apart from the hosts of its addresses.
     pub(crate) from: Vec<IpNet>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum NoLink {
     #[error("this node refused node {}: {refusal}", node.map_or_else(|| "?".into(), |node| node.to_string()))]
     RefusedNode { refusal: GreetingRefusal, node: Option<NodeId> },
     #[error(
-        "node {node} connects from {from}, which is none of its addresses: if it is that node, add `from = [\"{from}\"]` to its [[peer]]"
+        "node {node} is not expected from {from}: if it is that node, add `from = [\"{from}\"]` to its [[peer]]"
     )]
     OtherSource { node: NodeId, from: IpAddr },
     #[error("node {found} listens at this address, not node {expected}: correct the address or the id")]
@@ -146,7 +146,8 @@ impl LinkMaker {
             devices: rdma::Devices::new(options.rdma),
             rdma: options.rdma,
         });
-        let dialled = options.peers.iter().map(|peer| peer.node).collect();
+        let dialled =
+            options.peers.iter().filter(|peer| !peer.addresses.is_empty()).map(|peer| peer.node).collect();
         let mut maker =
             Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), dialled, threads: Vec::new() };
         for address in options.listen {

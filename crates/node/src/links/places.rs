@@ -3,8 +3,9 @@
 //! # Invariants
 //! 1. Every thread of an accepted connection owns one [`Place`], from before it is started until it ends, even by a panic.
 //! 2. At most [`MAX_SILENT`] places belong to connections without an accepted greeting. If they are taken, one of them is ended for a new
-//!    one: the oldest of the origin that has the most. A stranger with many connections ends its own ones, and a peer of the same
-//!    origin greets within a round trip, so that it is among the oldest only for a moment.
+//!    one: the oldest of the crowd that has the most, first among those from where no configured peer connects. A crowd is an address, the
+//!    whole of this host, or an IPv6 network of 64 bits. A stranger with many connections ends its own ones, and a peer in the same
+//!    crowd greets within a round trip, so that it is among the oldest only for a moment.
 //! 3. At most [`MAX_GREETED`] places belong to other connections, and at most [`MAX_STRANGERS`] of these to nodes that are not
 //!    configured. They are never ended here. They are not counted with the silent ones, among which are also the second connections
 //!    of their peers.
@@ -48,6 +49,8 @@ struct State {
 struct Silent {
     number: u64,
     origin: Origin,
+    /// Whether a configured peer may connect from there.
+    expected: bool,
     /// `None` once the connection was ended.
     canceller: Option<Canceller>,
 }
@@ -66,19 +69,25 @@ enum Stage {
     Greeted(Node),
 }
 
-/// The node that greets.
+/// The kind of the node that greets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// It is in the configuration, and connects from where it may.
+    /// It is in the configuration and connects from where it may, or runs as the same user on this host.
     Configured,
     /// It is not in the configuration.
     Stranger,
 }
 
+impl Silent {
+    fn rank(&self) -> (bool, Origin) {
+        (self.expected, self.origin.crowd())
+    }
+}
+
 impl Places {
     /// Takes a place for a connection that `canceller` ends. If all are taken, ends a silent connection and waits until its thread has left,
     /// which does not take long.
-    pub(super) fn enter(self: &Arc<Self>, origin: Origin, canceller: Canceller) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, (origin, expected): (Origin, bool), canceller: Canceller) -> Place {
         let mut state = self.lock();
         while state.silent.len() >= MAX_SILENT {
             if state.silent.iter().all(|silent| silent.canceller.is_some()) {
@@ -90,7 +99,7 @@ impl Places {
         }
         state.last += 1;
         let number = state.last;
-        state.silent.push_back(Silent { number, origin, canceller: Some(canceller) });
+        state.silent.push_back(Silent { number, origin, expected, canceller: Some(canceller) });
         drop(state);
         Place { places: Arc::clone(self), stage: Stage::Silent(number) }
     }
@@ -113,14 +122,15 @@ impl State {
         self.silent.iter().any(|silent| silent.number == number && silent.canceller.is_none())
     }
 
-    /// Ends the oldest silent connection of the origin that has the most.
+    /// Ends the oldest silent connection of the crowd that has the most. Those from where no configured peer is come first.
     fn end_one(&mut self) {
-        let mut counts = HashMap::<Origin, usize>::new();
+        let mut counts = HashMap::<_, usize>::new();
         for silent in &self.silent {
-            *counts.entry(silent.origin).or_default() += 1;
+            *counts.entry(silent.rank()).or_default() += 1;
         }
-        let most = counts.values().copied().max().unwrap_or(0);
-        let oldest = self.silent.iter_mut().find(|silent| counts[&silent.origin] == most);
+        let worst = counts.into_iter().max_by_key(|((expected, _), count)| (!expected, *count));
+        let Some((worst, _)) = worst else { return };
+        let oldest = self.silent.iter_mut().find(|silent| silent.rank() == worst);
         if let Some(canceller) = oldest.and_then(|oldest| oldest.canceller.take()) {
             canceller.cancel();
         }
@@ -176,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    const HERE: Origin = Origin::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    const HERE: (Origin, bool) = (Origin::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST)), true);
 
     fn canceller() -> Canceller {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -252,24 +262,49 @@ mod tests {
         assert_eq!(taken(&places), (0, 0));
     }
 
-    #[test]
-    fn an_origin_with_many_connections_ends_its_own() {
-        const FEW: usize = 4;
-        let places = Arc::<Places>::default();
-        let few: Vec<_> = (0..FEW).map(|_| places.enter(HERE, canceller())).collect();
-        let elsewhere = Origin::tcp([10, 0, 0, 9].into());
-        let mut many: VecDeque<_> = (FEW..MAX_SILENT).map(|_| places.enter(elsewhere, canceller())).collect();
-        for origin in [HERE, elsewhere] {
-            let newest = std::thread::spawn({
-                let places = Arc::clone(&places);
-                move || places.enter(origin, canceller())
-            });
-            while !many[0].was_ended() {
-                std::thread::yield_now();
+    /// Returns which of the silent connections was ended for a new one.
+    fn ended(places: &Arc<Places>, silent: &mut Vec<Place>) -> usize {
+        let newest = std::thread::spawn({
+            let places = Arc::clone(places);
+            move || places.enter(HERE, canceller())
+        });
+        let at = loop {
+            match silent.iter().position(Place::was_ended) {
+                Some(at) => break at,
+                None => std::thread::yield_now(),
             }
-            drop(many.pop_front());
-            many.push_back(newest.join().unwrap());
-        }
-        assert!(few.iter().chain(&many).all(|place| !place.was_ended()));
+        };
+        drop(silent.remove(at));
+        silent.push(newest.join().unwrap());
+        assert!(silent.iter().all(|place| !place.was_ended()));
+        at
+    }
+
+    fn filled(places: &Arc<Places>, from: impl Fn(u8) -> (Origin, bool)) -> Vec<Place> {
+        (0..u8::try_from(MAX_SILENT).unwrap()).map(|number| places.enter(from(number), canceller())).collect()
+    }
+
+    #[test]
+    fn a_crowd_ends_its_own_connections() {
+        let places = Arc::<Places>::default();
+        // Four connections from one host, then many from one network.
+        let mut silent = filled(&places, |number| match number {
+            0..4 => (Origin::tcp([10, 0, 0, 1].into()), false),
+            _ => (Origin::tcp(IpAddr::from([0x20, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, number])), false),
+        });
+        assert_eq!([(); 3].map(|()| ended(&places, &mut silent)), [4; 3]);
+    }
+
+    #[test]
+    fn connections_from_where_peers_are_stay_the_longest() {
+        let places = Arc::<Places>::default();
+        // Most come from where a peer is. The others are each from a host of their own.
+        let mut silent = filled(&places, |number| match number {
+            0..24 => HERE,
+            _ => (Origin::tcp([10, 0, 0, number].into()), false),
+        });
+        let found = [(); 8].map(|()| ended(&places, &mut silent));
+        assert!(found.iter().all(|at| *at >= 24), "{found:?}");
+        assert_eq!(ended(&places, &mut silent), 0, "only connections from there are left");
     }
 }

@@ -1,14 +1,14 @@
 //! The places from which peers connect. Without authentication they are all that tells a peer from a stranger with its id.
 //!
 //! # Invariants
-//! 1. A configured peer connects over TCP only from its networks: those in its `from`, or else the hosts of its addresses.
-//! 2. While a link works, a greeting replaces it only if it comes from the place to which the link leads.
+//! 1. A configured peer connects over TCP only from its networks: the hosts of its addresses, and those in its `from`.
+//! 2. While a link works, a greeting replaces it only if it comes from the place to which the link leads, or from a configured peer.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use pronto_wire::NodeId;
 
 use super::PeerOptions;
@@ -20,11 +20,29 @@ use crate::config::address::Address;
 pub(crate) enum Origin {
     /// A process of the same user on this host, over shared memory.
     SameUser,
+    /// A process of another user on this host, over shared memory. It makes no link.
+    OtherUser,
     /// A host.
     Host(IpAddr),
 }
 
 impl Origin {
+    /// Returns the place of the other end of a connection over shared memory.
+    pub(crate) const fn of_user(is_same: bool) -> Self {
+        if is_same { Self::SameUser } else { Self::OtherUser }
+    }
+
+    /// Returns a place that stands for all from which one stranger can connect.
+    pub(super) fn crowd(self) -> Self {
+        match self {
+            Self::Host(host) if host.is_loopback() => Self::Host(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            Self::Host(IpAddr::V6(host)) => {
+                Self::Host(Ipv6Addr::from_bits(host.to_bits() >> 64 << 64).into())
+            }
+            other => other,
+        }
+    }
+
     /// Returns the place of the other end of a TCP connection.
     pub(crate) const fn tcp(address: IpAddr) -> Self {
         Self::Host(address.to_canonical())
@@ -50,6 +68,17 @@ impl Sources {
         match (self.permitted.get(&node), origin) {
             (None, _) | (_, Origin::SameUser) => true,
             (Some(networks), Origin::Host(host)) => networks.iter().any(|network| network.contains(&host)),
+            (Some(_), Origin::OtherUser) => false,
+        }
+    }
+
+    /// Returns whether any configured peer may connect from there.
+    pub(super) fn expects(&self, origin: Origin) -> bool {
+        let networks = || self.permitted.values().flatten();
+        match origin {
+            Origin::SameUser => true,
+            Origin::OtherUser => false,
+            Origin::Host(host) => networks().any(|network| network.contains(&host)),
         }
     }
 
@@ -73,20 +102,21 @@ impl Sources {
     }
 }
 
-/// Returns the networks from which a peer connects. A peer that listens on this host connects from any of the addresses that lead back.
+/// Returns the networks from which a peer connects. A peer with a loopback address connects from any of them.
 fn networks(peer: &PeerOptions) -> Vec<IpNet> {
-    if !peer.from.is_empty() {
-        return peer.from.clone();
-    }
-    let loopback = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().expect("a network"));
-    let of_address = |address: &Address| match address {
-        Address::Tcp(socket) if !socket.ip().to_canonical().is_loopback() => {
-            vec![IpNet::from(socket.ip().to_canonical())]
-        }
-        Address::Tcp(_) | Address::Shm(_) => loopback.to_vec(),
-    };
-    peer.addresses.iter().flat_map(of_address).collect()
+    let hosts = peer.addresses.iter().flat_map(|address| match address {
+        Address::Tcp(socket) if socket.ip().to_canonical().is_loopback() => LOOPBACK.to_vec(),
+        Address::Tcp(socket) => vec![IpNet::from(socket.ip().to_canonical())],
+        Address::Shm(_) => Vec::new(),
+    });
+    hosts.chain(peer.from.iter().copied()).collect()
 }
+
+/// The addresses of this host that lead back to it.
+const LOOPBACK: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+];
 
 #[cfg(test)]
 mod tests {
@@ -104,9 +134,10 @@ mod tests {
 
     /// Shows: operations.from
     #[test]
-    fn a_configured_peer_connects_from_the_hosts_of_its_addresses_or_from_its_networks() {
+    fn a_configured_peer_connects_from_the_hosts_of_its_addresses_and_from_its_networks() {
         let by_address = sources(&["tcp:10.0.0.2:7000", "tcp:[fd00::2]:7000"], &[]);
-        let here = sources(&["shm:/run/2.sock"], &[]);
+        let here = sources(&["tcp:127.0.0.1:7000"], &[]);
+        let by_socket = sources(&["shm:/run/2.sock"], &[]);
         let by_network = sources(&["tcp:10.0.0.2:7000"], &["10.1.0.0/16", "10.2.0.9/32"]);
         for (sources, from, permitted) in [
             (&by_address, "10.0.0.2", true),
@@ -119,12 +150,15 @@ mod tests {
             (&here, "10.0.0.2", false),
             (&by_network, "10.1.200.7", true),
             (&by_network, "10.2.0.9", true),
-            (&by_network, "10.0.0.2", false),
+            (&by_network, "10.0.0.2", true),
+            (&by_network, "10.2.0.8", false),
+            (&by_socket, "127.0.0.1", false),
         ] {
             assert_eq!(sources.permits(NodeId(2), origin(from)), permitted, "{from}");
             assert!(sources.permits(NodeId(3), origin(from)), "node 3 is not configured");
         }
         assert!(by_network.permits(NodeId(2), Origin::SameUser));
+        assert!(!by_network.permits(NodeId(2), Origin::OtherUser));
     }
 
     #[test]

@@ -60,7 +60,9 @@ impl Shared {
             let mut next = Nanos::NEVER;
             // A node that drains makes no new links.
             let peers = if self.host.is_draining() { &[] } else { peers };
-            for PeerOptions { node: peer, addresses, .. } in peers {
+            for PeerOptions { node: peer, addresses, .. } in
+                peers.iter().filter(|peer| !peer.addresses.is_empty())
+            {
                 let Some(session) = self.host.session(*peer) else { continue };
                 if session.is_linked(&*self.host) {
                     pauses.remove(peer);

@@ -5,15 +5,20 @@ use core::time::Duration;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 use pronto::admin::WaitingRequest;
-use pronto::{Epoch, Node, NodeId, WaitPolicy};
-use pronto_core::session::{Identity, Limits, greet};
+use pronto::{Class, Epoch, Node, NodeId, WaitPolicy};
+use pronto_core::fabric::poll_by_value;
+use pronto_core::session::{Identity, Limits, agree, greet};
+use pronto_fabric_tcp as tcp;
+use pronto_wire::greeting::MAX_GREETING;
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, SessionId};
 
 use crate::raw::Raw;
-use crate::rig::{add, client, refused, server, shared_run, started, until};
+use crate::rig::{TIMEOUT, add, client, counter, refused, server, shared_run, started, until};
 
 /// First bytes of a connection that begins a handshake.
 const FIRST: &[u8; 8] = b"pronto\x031";
@@ -35,6 +40,10 @@ pub(crate) fn connected(from: Ipv4Addr, address: &str) -> TcpStream {
     stream
 }
 
+fn identity(id: u16, epoch: Epoch) -> Identity {
+    Identity { node: NodeId(id), epoch, name: String::new(), types: Vec::new() }
+}
+
 /// Greets node 1 as node `id` from an address, and does not wait for the reply.
 fn greeted(
     from: Ipv4Addr,
@@ -42,8 +51,7 @@ fn greeted(
     (id, epoch): (u16, Epoch),
     session: Option<SessionId>,
 ) -> TcpStream {
-    let me = Identity { node: NodeId(id), epoch, name: String::new(), types: Vec::new() };
-    let blob = greet(&me, &Limits::default(), NodeId(1), session).encode();
+    let blob = greet(&identity(id, epoch), &Limits::default(), NodeId(1), session).encode();
     let mut stream = connected(from, address);
     stream.write_all(FIRST).unwrap();
     stream.write_all(&u32::try_from(blob.len()).unwrap().to_le_bytes()).unwrap();
@@ -74,9 +82,8 @@ fn refuses(found: &Result<Greeting, GreetingFault>, refusal: GreetingRefusal) {
 #[test]
 fn the_id_of_a_configured_peer_is_accepted_from_its_networks_only() {
     let _shared = shared_run();
-    // Node 2 listens nowhere yet. Its connections come from 127.0.0.1.
-    let absent = crate::rig::free_address();
-    let node = server(1, "tcp:127.0.0.1:0").peer(2, &absent).peer_from(2, "127.0.0.1").start().unwrap();
+    // Node 2 listens nowhere. Its connections come from 127.0.0.1.
+    let node = server(1, "tcp:127.0.0.1:0").peer_from(2, "127.0.0.1").start().unwrap();
     let address = node.listening()[0].to_string();
     let attack = || verdict(ELSEWHERE, &address, (2, Epoch(9)), None);
     refuses(&attack(), GreetingRefusal::NotPermitted);
@@ -101,12 +108,53 @@ fn a_link_that_works_is_not_replaced_from_another_address() {
     let mut raw = Raw::greet(9, &address);
     until("the link is up", || node.status().peers.iter().any(|peer| peer.linked));
     let read = Some(raw.agreement.session);
-    refuses(&verdict(ELSEWHERE, &address, (9, Epoch(77)), read), GreetingRefusal::Duplicate);
+    refuses(&verdict(ELSEWHERE, &address, (9, Epoch(77)), read), GreetingRefusal::NotPermitted);
     raw.assert_works();
     assert!(node.status().peers.iter().any(|peer| peer.node == NodeId(9) && peer.linked));
     // The peer itself may have lost the link without this node noticing.
     let resumed = verdict(Ipv4Addr::LOCALHOST, &address, (9, Epoch(77)), read).expect("it is the peer");
     assert_eq!(resumed.session, read);
+}
+
+/// A stranger listens where the configuration expects node 2, and answers when node 2 has made a link itself.
+///
+/// Shows: operations.link-source
+#[test]
+fn a_dialled_link_does_not_replace_one_that_the_peer_has_made() {
+    let _shared = shared_run();
+    let listener = Arc::new(tcp::Listener::bind("127.0.0.1:0", tcp::Options::default()).unwrap());
+    let there = format!("tcp:{}", listener.local_addr().unwrap());
+    let (dialled, is_dialled) = channel();
+    let (linked, is_linked) = channel();
+    let stranger = std::thread::spawn(move || {
+        let mut handshake = listener.accept().unwrap().begin(TIMEOUT).unwrap().unwrap();
+        let theirs = Greeting::decode(&handshake.receive(MAX_GREETING).unwrap()).unwrap();
+        dialled.send(()).unwrap();
+        is_linked.recv_timeout(TIMEOUT).unwrap();
+        let (me, limits) = (identity(2, Epoch(9)), Limits::default());
+        let session = SessionId(5);
+        handshake.send(&greet(&me, &limits, NodeId(1), Some(session)).encode()).unwrap();
+        let agreement = agree(&me, &limits, theirs, session, None).unwrap();
+        // The second connection of the link.
+        let second = std::thread::spawn(move || listener.accept().unwrap().begin(TIMEOUT));
+        let pool = tcp::ReceivePool::new(64 << 20).unwrap();
+        let link = handshake.establish(Class::ALL.map(|class| agreement.connection(class)), &pool);
+        assert!(second.join().unwrap().is_ok_and(|handshake| handshake.is_none()));
+        let mut link = link.expect("the node has taken the stranger for node 2");
+        // The node drops the link instead of installing it.
+        until("the stranger's link is closed", || {
+            poll_by_value(&mut link.control).is_err() || poll_by_value(&mut link.bulk).is_err()
+        });
+    });
+    let node = server(1, "tcp:127.0.0.1:0").peer(2, &there).start().unwrap();
+    let address = node.listening()[0].to_string();
+    is_dialled.recv_timeout(TIMEOUT).expect("the node dials the stranger");
+    let (_two, peer) = client(2, &address);
+    add(&peer);
+    linked.send(()).unwrap();
+    stranger.join().unwrap();
+    add(&peer);
+    assert_eq!(counter(&node, 2, "links_lost"), 0);
 }
 
 /// A good greeting proves nothing, so that a stranger can send any number.
@@ -115,8 +163,7 @@ fn a_link_that_works_is_not_replaced_from_another_address() {
 #[test]
 fn strangers_with_good_greetings_do_not_block_a_configured_peer() {
     let _shared = shared_run();
-    let absent = crate::rig::free_address();
-    let node = server(1, "tcp:127.0.0.1:0").peer(3, &absent).start().unwrap();
+    let node = server(1, "tcp:127.0.0.1:0").peer_from(3, "127.0.0.1").start().unwrap();
     let address = node.listening()[0].to_string();
     let mut id = 100;
     let mut held = Vec::new();
@@ -146,7 +193,7 @@ fn only_a_process_of_the_same_user_over_shared_memory_changes_waits() {
     let request = WaitingRequest { peer: 2, policy: Some("spin".into()), bound_ns: None };
     let asks = |id: u16, address: &str| {
         let asker = Node::builder(id).wait(WaitPolicy::Block).peer(1, address).start().unwrap();
-        let peer = asker.wait_for_peer(1, crate::rig::TIMEOUT).unwrap();
+        let peer = asker.wait_for_peer(1, TIMEOUT).unwrap();
         peer.call(&request).unwrap().refused
     };
     let (_two, peer) = client(2, &tcp);

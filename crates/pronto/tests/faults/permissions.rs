@@ -6,7 +6,7 @@ use pronto::{
 };
 
 use crate::rig::{
-    Add, Fetch, TIMEOUT, TRANSPORTS, Work, add, address, client, counter, server, shared_run, until,
+    Add, Fetch, Sum, TIMEOUT, TRANSPORTS, Work, add, address, client, counter, server, shared_run, until,
 };
 
 #[derive(Message, Debug)]
@@ -71,6 +71,40 @@ fn a_peer_uses_the_types_that_a_rule_names_for_it() {
         assert_eq!(arrived.recv_timeout(TIMEOUT), Ok(2));
         until("the notification is refused", || refusals(&node, 3) == 3);
         assert!(arrived.try_recv().is_err(), "a refused notification reached its handler");
+    }
+}
+
+/// The node with the rules has dialled, and its handler is async.
+///
+/// Shows: operations.allow
+#[test]
+fn rules_apply_to_dialled_links_and_async_handlers() {
+    let _shared = shared_run();
+    for transport in TRANSPORTS {
+        let peers = [2, 3].map(|id| {
+            let node = server(id, &address(transport, &format!("dialled-{id}"))).start().unwrap();
+            let address = node.listening()[0].to_string();
+            (node, address)
+        });
+        let [(two, at_two), (three, at_three)] = &peers;
+        let node = Node::builder(1)
+            .wait(WaitPolicy::Block)
+            .peer(2, at_two)
+            .peer(3, at_three)
+            .handle_async(|_, add: Add| async move { Sum { total: add.values.iter().sum() } })
+            .allow(&["node:2"], &["*"])
+            .start()
+            .unwrap();
+        add(&two.wait_for_peer(1, TIMEOUT).unwrap());
+        is_refused(three.wait_for_peer(1, TIMEOUT).unwrap().call(&Add { values: vec![1] }));
+        assert_eq!([2, 3].map(|peer| refusals(&node, peer)), [0, 1]);
+        // A waiting caller receives the messages of the peer, too.
+        let peer = node.peer(3).unwrap();
+        for key in 0..50 {
+            let pending = three.peer(1).unwrap().start(&Add { values: vec![1] }).unwrap();
+            assert_eq!(peer.call(&Work { key }).unwrap().total, 1);
+            is_refused(pending.wait());
+        }
     }
 }
 
