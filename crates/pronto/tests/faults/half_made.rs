@@ -1,6 +1,6 @@
 //! Links that break or stall while they are established: the next attempt succeeds.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
 use pronto::{DownCause, Event, Events, Node, NodeId, WaitPolicy};
@@ -147,9 +147,12 @@ fn a_stalling_stranger_does_not_prevent_dialling() {
         .peer(1, &wire.address())
         .start()
         .unwrap();
-    // This connection may take the time of a whole handshake and blocks nothing. It measures the time limit for the other.
+    // This connection says that it is a handshake, after which it may take the time of a whole one, and blocks nothing. It measures the time
+    // limit for the other.
     let address = caller.listening()[0].to_string();
     let mut silent = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
+    silent.write_all(b"pronto\x031").unwrap();
+    silent.read_exact(&mut [0; 8]).unwrap();
     let stalled = stalls_as(1, &address);
     wire.recover();
     add(&caller.wait_for_peer(1, TIMEOUT).unwrap());
