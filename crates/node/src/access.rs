@@ -47,11 +47,18 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RuleError {
     /// The text names no peers.
-    #[error("allow.who: {0:?} names no peer: write node:2, same-user or anyone")]
+    #[error("allow.who: {0:?} names no peer: write node:1 to node:63999, same-user or anyone")]
     Subject(String),
     /// The text names no types.
-    #[error("allow.types: {0:?} names no message types: write a name such as bank.deposit, bank.* or *")]
+    #[error(
+        "allow.types: {0:?} names no message types: write bank.deposit, bank.* or *, with the star at the end"
+    )]
     Types(String),
+    /// The list of rules is there, and empty.
+    #[error(
+        "allow = []: without rules everything is permitted: remove the key, or write a rule that permits little"
+    )]
+    NoRules,
     /// A rule has an empty list.
     #[error("allow.{0} is empty: a rule needs peers and types")]
     Empty(&'static str),
@@ -177,6 +184,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
 
     fn rules(rules: &[(&[&str], &[&str])]) -> Rules {
         Rules(rules.iter().map(|(who, types)| Rule::new(who, types).unwrap()).collect())
@@ -207,6 +215,14 @@ mod tests {
         ] {
             assert_eq!(rules.permit(NodeId(peer), same_user, name), permitted, "{name} for {peer}");
         }
+    }
+
+    /// Shows: operations.allow-checked
+    #[test]
+    fn an_empty_list_of_rules_is_refused_as_it_would_permit_everything() {
+        let error = Config::parse("node = 1\nallow = []").unwrap_err().to_string();
+        assert!(error.contains("everything is permitted"), "{error}");
+        Config::parse("node = 1\n[[allow]]\nwho = [\"same-user\"]\ntypes = [\"*\"]").unwrap();
     }
 
     /// Shows: operations.allow-checked

@@ -359,7 +359,8 @@ impl Builder {
     /// Returns the first error that it finds.
     pub fn check(self) -> Result<(), NodeError> {
         let (options, builder) = self.checked()?;
-        builder.placed(&options).map(drop)
+        builder.placed(&options)?;
+        rules_of(builder.rules, &options, &builder.routes).map(drop)
     }
 
     /// Performs the checks of the settings themselves. Returns the options for links, and the builder without them.
@@ -429,13 +430,7 @@ impl Builder {
         let host =
             NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool).map_err(system)?;
         let host = Arc::new(host);
-        let rules = Rules(self.rules.into_iter().collect::<Result<_, _>>()?);
-        for node in rules.nodes().filter(|node| options.peers.iter().all(|peer| peer.node != *node)) {
-            tracing::warn!(%node, "an [[allow]] names a node without a [[peer]]: over TCP, any process can take its id");
-        }
-        for types in rules.without_types(&self.routes) {
-            tracing::warn!(%types, "an [[allow]] names message types that this node does not have");
-        }
+        let rules = rules_of(self.rules, &options, &self.routes)?;
         host.rules.set(rules).expect("set once");
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");
@@ -452,6 +447,25 @@ impl Builder {
         let spread = self.node.0.into();
         Placement::decide(Path::new("/"), &self.placement, &carrying(options), spread)
     }
+}
+
+/// Returns the rules, and warns of those that probably have another effect than was meant.
+fn rules_of(
+    rules: Vec<Result<Rule, ConfigError>>,
+    options: &LinkOptions,
+    routes: &[Route<NodeHost>],
+) -> Result<Rules, NodeError> {
+    let rules = Rules(rules.into_iter().collect::<Result<_, _>>()?);
+    for node in rules.nodes().filter(|node| options.peers.iter().all(|peer| peer.node != *node)) {
+        tracing::warn!(%node, "an [[allow]] names a node without a [[peer]]: over TCP, any process can take its id");
+    }
+    for types in rules.without_types(routes) {
+        tracing::warn!(
+            %types,
+            "an [[allow]] names message types that this node does not have, or the node's own ones without `pronto.` before the star"
+        );
+    }
+    Ok(rules)
 }
 
 /// Returns the peers with the networks from which they connect. A peer without an address dials this node.

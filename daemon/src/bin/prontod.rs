@@ -52,6 +52,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let config = Config::read(&options.config)?;
     let in_file = || options.config.display().to_string();
     let builder = Node::from_config(&config).with_context(in_file)?;
+    tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
     if options.check {
         builder.check().with_context(in_file)?;
         println!("{}: good", options.config.display());
@@ -59,7 +60,6 @@ fn run(options: &Options) -> anyhow::Result<()> {
     }
     // Blocked before any thread starts, so that only this thread receives them.
     let stop = stopping::block_signals()?;
-    tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
     print_notes_on_panic();
     keep_small_pages();
     measure_thresholds();

@@ -21,7 +21,7 @@ fn describe() -> Command {
         .after_help(
                 "The override applies to all waits of the node for that peer, also in handlers, until the node ends; `reset` removes it.\n\
                  The serving thread waits for all peers at the same time, so it uses the longest polling time requested for any of them.\n\
-                 `pronto status` shows how the node waits for each peer, and why. Only processes on the node's host may set an override.\n\n\
+                 `pronto status` shows how the node waits for each peer, and why. Only processes of the node's user may set an override, over shared memory.\n\n\
              Examples:\n  pronto waiting block --peer 2 --config /etc/pronto/1.toml\n  \
              pronto waiting adaptive --peer 2 --bound 20us --config /etc/pronto/1.toml\n  \
              pronto waiting 1 reset --peer 2 --at shm:/run/pronto/1.sock",

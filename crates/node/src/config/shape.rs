@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use crate::access::RuleError;
 use crate::config::ConfigError;
 use crate::config::checks::LAST_NODE;
 
@@ -54,6 +55,9 @@ pub(crate) fn check(config: &Table) -> Result<(), ConfigError> {
         if let Some(value) = values(config, key).find(|value| !value.is_array()) {
             return Err(ConfigError::NoList { key, value: written(value), example });
         }
+    }
+    if values(config, "allow").any(|value| value.as_array().is_some_and(Vec::is_empty)) {
+        return Err(RuleError::NoRules.into());
     }
     if let Some(value) = values(config, "plaintext").find(|value| value.as_str() != Some(PLAINTEXT)) {
         return Err(ConfigError::Plaintext(written(value)));

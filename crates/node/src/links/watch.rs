@@ -80,7 +80,7 @@ impl Shared {
                 }
                 next = next.min(*due);
             }
-            self.sleep_until(next);
+            self.sleep_until(next.min(self.host.audit.due()));
         }
     }
 
@@ -105,7 +105,7 @@ impl Shared {
         let _count = self.host.links_event.read();
         self.devices.take_events();
         self.host.flight.log_if_pending(&self.host);
-        self.host.audit.log();
+        self.host.audit.log(self.host.now());
     }
 
     /// Checks all lifelines. A cut lifeline ends its session, or causes a poll of its link. The lifeline of a link that has ended is

@@ -20,39 +20,42 @@ pub(crate) struct Audit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    pending: Option<Refused>,
+    /// The last refused message since the last line, and the number of others.
+    waiting: Option<(Refused, u64)>,
+    /// Time of the last line.
     last: Option<Nanos>,
-    /// Number of refused messages since the last line.
-    more: u64,
 }
 
 impl Audit {
-    /// Notes a refused message. Returns whether the links thread has to log it. The calling thread may hold an engine lock, so that it does
-    /// not log itself.
-    pub(crate) fn note(&self, refused: Refused, now: Nanos) -> bool {
+    /// Notes a refused message. Returns whether the links thread has to be woken: it logs the message, as the calling thread may hold an
+    /// engine lock.
+    pub(crate) fn note(&self, refused: Refused) -> bool {
         let mut state = self.0.lock().expect("no holder panics");
-        let is_due = state.pending.is_none() && state.last.is_none_or(|last| now.since(last) >= PAUSE);
-        if is_due {
-            state.pending = Some(refused);
-            state.last = Some(now);
-        } else {
-            state.more += 1;
-        }
-        is_due
+        let others = state.waiting.map(|(_, others)| others + 1);
+        state.waiting = Some((refused, others.unwrap_or(0)));
+        others.is_none()
     }
 
-    /// Logs the noted message, if there is one.
-    pub(crate) fn log(&self) {
-        if let Some((Refused { node, message }, more)) = self.take() {
-            tracing::warn!(target: "pronto::audit", %node, message, more, "not permitted");
+    /// Returns the time from which a line may be logged, `NEVER` if there is none to log.
+    pub(crate) fn due(&self) -> Nanos {
+        let state = self.0.lock().expect("no holder panics");
+        state.waiting.map_or(Nanos::NEVER, |_| state.last.map_or(Nanos::ZERO, |last| last + PAUSE))
+    }
+
+    /// Logs what was noted, if a line is due.
+    pub(crate) fn log(&self, now: Nanos) {
+        if let Some((Refused { node, message }, others)) = self.take(now) {
+            tracing::warn!(target: "pronto::audit", %node, message, others, "not permitted");
         }
     }
 
-    /// Returns the message to log, and the number of others since the last line.
-    fn take(&self) -> Option<(Refused, u64)> {
+    fn take(&self, now: Nanos) -> Option<(Refused, u64)> {
+        if now < self.due() {
+            return None;
+        }
         let mut state = self.0.lock().expect("no holder panics");
-        let pending = state.pending.take()?;
-        Some((pending, core::mem::take(&mut state.more)))
+        state.last = Some(now);
+        state.waiting.take()
     }
 }
 
@@ -66,14 +69,16 @@ mod tests {
         let audit = Audit::default();
         let refused = |node| Refused { node: NodeId(node), message: "bank.deposit" };
         let at = Nanos::from_millis;
-        assert!(audit.note(refused(2), at(10)));
-        assert!(!audit.note(refused(3), at(2_000)), "the first is not logged yet");
-        assert_eq!(audit.take(), Some((refused(2), 1)));
-        assert_eq!(audit.take(), None);
-        assert!(audit.note(refused(4), at(2_001)));
-        assert_eq!(audit.take(), Some((refused(4), 0)));
-        assert!(!audit.note(refused(4), at(3_000)));
-        assert!(audit.note(refused(5), at(3_001)));
-        assert_eq!(audit.take(), Some((refused(5), 1)));
+        assert_eq!((audit.due(), audit.take(at(5))), (Nanos::NEVER, None));
+        assert!(audit.note(refused(2)), "the links thread is woken");
+        assert_eq!(audit.take(at(10)), Some((refused(2), 0)));
+        assert!(audit.note(refused(3)));
+        assert!(
+            !audit.note(refused(4)) && !audit.note(refused(5)),
+            "the links thread knows that there are more"
+        );
+        assert_eq!((audit.due(), audit.take(at(1_009))), (at(1_010), None));
+        assert_eq!(audit.take(at(1_010)), Some((refused(5), 2)), "also without a further message");
+        assert_eq!(audit.take(at(9_000)), None);
     }
 }

@@ -220,7 +220,7 @@ fn admit<'h>(
 #[cold]
 fn refuse(host: &NodeHost, session: &NodeSession, route: &Route<NodeHost>) -> FailureCode {
     session.stats().not_permitted.add(1);
-    if host.audit.note(Refused { node: session.peer(), message: route.name }, host.now()) {
+    if host.audit.note(Refused { node: session.peer(), message: route.name }) {
         host.wake_links_thread();
     }
     FailureCode::NotPermitted
