@@ -165,7 +165,9 @@ fn notifications_wait_for_credits_and_arrive_in_order() {
         let (notes, gate) = (Arc::clone(&seen), Arc::new(Mutex::new(())));
         let blocks = Arc::clone(&gate);
         let pair = pair_with(transport, "notes", WINDOW, move |server| {
-            server.on(move |_, note: Noted| {
+            // A window that does not grow.
+            let limits = Limits { requests: [8, 8], ..Limits::default() };
+            server.limits(limits).on(move |_, note: Noted| {
                 let _passes = blocks.lock().unwrap();
                 notes.lock().unwrap().push(note.number);
             })
