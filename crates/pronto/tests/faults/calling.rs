@@ -4,7 +4,9 @@ use core::time::Duration;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use pronto::{CallError, CallRejection, Executed, Message, Node, NodeId, Peer, Region, Responder, SendError};
+use pronto::{
+    CallError, CallRejection, Executed, Limits, Message, Node, NodeId, Peer, Region, Responder, SendError,
+};
 
 use crate::rig::{
     Add, Sum, TIMEOUT, TRANSPORTS, Watch, add, address, client, free_address, refused, server, shared_run,
@@ -110,11 +112,13 @@ fn all_ways_to_send_fail_immediately_without_a_peer_or_a_handler() {
     }
 }
 
-/// Starts a node whose handler of [`Hold`] waits until the sender is dropped.
+/// Starts a node whose handler of [`Hold`] waits until the sender is dropped, and whose window does not grow.
 fn holding(transport: &str, name: &str) -> (Node, Sender<()>) {
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);
+    let limits = Limits::default();
     let node = server(1, &address(transport, name))
+        .limits(Limits { requests: limits.first_requests, ..limits })
         .on(move |_, _: Hold| {
             let _released = released.lock().unwrap().recv();
         })
