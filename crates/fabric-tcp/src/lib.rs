@@ -20,8 +20,8 @@
 //! # Copies
 //! Payloads of up to 1 KiB are copied into the staging ring. The kernel takes longer ones from send memory or from their
 //! region, 64 KiB at a time, and puts them into receive buffers and regions. Bytes that arrive together with their header are
-//! copied once more: for reads of this side at most a kilobyte. Data of one-sided operations is sent in frames of at most 64 KiB; messages can be sent between two
-//! frames of the response to a read.
+//! copied once more: for reads of this side at most a kilobyte. Data of one-sided operations is sent in frames of at most
+//! 64 KiB; messages can be sent between two frames of the response to a read.
 //!
 //! # Trust
 //! Traffic is not encrypted. Listeners and diallers reject addresses outside the host unless the caller passes

@@ -81,7 +81,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, parts: &[Source<'_>]) -> nix::Result<
     Errno::result(sent).map(isize::cast_unsigned)
 }
 
-/// Receives what has arrived at a socket that does not block into the parts, one after another, and returns the number of bytes: 0 at the end of the stream.
+/// Receives the bytes that have arrived at a socket that does not block, into one part after another. Returns their number: 0 at the end of
+/// the stream.
 #[inline(always)]
 pub(crate) fn receive(socket: BorrowedFd<'_>, parts: &mut [Destination<'_>]) -> nix::Result<usize> {
     let descriptor = socket.as_raw_fd();

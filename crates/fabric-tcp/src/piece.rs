@@ -1,6 +1,6 @@
 //! The piece: a part of the stream whose bytes lie in a region, with the header of its frame.
 //!
-//! The kernel reads the bytes where they are. If the peer's grant of them ends while a piece is partly sent, the rest of the piece is copied,
+//! The kernel reads the bytes where they are. If the peer's grant of them ends while a piece is partly sent, its bytes are copied,
 //! because its frame has to be completed with bytes from before that moment.
 
 use pronto_core::fabric::{OutOfBounds, Region};

@@ -162,11 +162,11 @@ impl Builder {
         self
     }
 
-    /// Permits peers to use message types. `who` is `node:2`, `same-user` (over shared memory) or `anyone`; `types` is a name, such as
+    /// Permits peers to use message types. `peers` are `node:2`, `same-user` (over shared memory) or `anyone`; a type is a name, such as
     /// `bank.deposit`, or the beginning of names, such as `bank.*`. Without any such rule, every peer may use every type; with one, each peer
     /// may use what a rule for it names. The types of the node itself, `pronto.*`, have to be named, except for processes of the same user.
-    pub fn allow(mut self, who: &[&str], types: &[&str]) -> Self {
-        self.rules.push(Rule::new(who, types).map_err(ConfigError::from));
+    pub fn allow(mut self, peers: &[&str], types: &[&str]) -> Self {
+        self.rules.push(Rule::new(peers, types).map_err(ConfigError::from));
         self
     }
 
