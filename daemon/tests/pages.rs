@@ -36,6 +36,12 @@ fn both_programs_write_pages_for_their_visible_commands() {
         "pronto-doctor",
         "pronto-ping",
         "pronto-status",
+        "pronto-trust",
+        "pronto-trust-init",
+        "pronto-trust-issue",
+        "pronto-trust-key",
+        "pronto-trust-revoke",
+        "pronto-trust-show",
         "pronto-waiting",
         "prontod",
     ];

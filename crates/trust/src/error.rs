@@ -90,7 +90,7 @@ pub enum TrustError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is malformed, human-readable.
+        /// Kind of content, human-readable.
         kind: &'static str,
         /// The fault.
         cause: webpki::Error,

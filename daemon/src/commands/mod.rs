@@ -6,6 +6,7 @@ mod doctor;
 mod ping;
 mod reach;
 mod status;
+mod trust;
 mod waiting;
 
 use std::io::{self, Write as _};
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[Subcommand] = &[
     ping::SUBCOMMAND,
     waiting::SUBCOMMAND,
     doctor::SUBCOMMAND,
+    trust::SUBCOMMAND,
     demo_node::SUBCOMMAND,
 ];
 

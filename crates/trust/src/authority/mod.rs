@@ -55,7 +55,7 @@ struct Revoked {
     stored: Option<Vec<u8>>,
 }
 
-/// What a certificate is to say.
+/// Content of a certificate that is to be issued.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The node or the operator.

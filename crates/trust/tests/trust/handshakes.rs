@@ -6,7 +6,7 @@ use pronto_trust::rustls::AlertDescription::{
     CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown, UnknownCA,
     UnsupportedCertificate,
 };
-use pronto_trust::rustls::{AlertDescription, ClientConfig, HandshakeKind, ProtocolVersion};
+use pronto_trust::rustls::{AlertDescription, ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore};
 use pronto_trust::{
     ALPN, CertificateDer, Credentials, Denied, FIRST_VISITOR, Name, NameFault, Source, Timestamp, TrustError,
     alert_reason,
@@ -284,13 +284,13 @@ fn a_client_without_a_certificate_is_rejected() {
     let anonymous = ClientConfig::builder_with_provider(client.crypto_provider().clone())
         .with_safe_default_protocol_versions()
         .expect("TLS 1.3")
-        .with_root_certificates(rustls_empty())
+        .with_root_certificates(no_authorities())
         .with_no_client_auth();
     client.client_auth_cert_resolver = anonymous.client_auth_cert_resolver;
     let ends = handshake(&Configs { client: Arc::new(client), server: good.server() }, &good);
     assert_eq!((ends.server_reason(), ends.client_alert()), (Denied::NoCertificate, CertificateRequired));
 }
 
-fn rustls_empty() -> pronto_trust::rustls::RootCertStore {
-    pronto_trust::rustls::RootCertStore::empty()
+fn no_authorities() -> RootCertStore {
+    RootCertStore::empty()
 }

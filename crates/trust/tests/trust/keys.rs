@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::world::{Configs, Pair, World, folder, handshake, load, rejected, write_secret};
 use pronto_trust::authority::{new_key, save_key};
 use pronto_trust::rustls::AlertDescription::{CertificateUnknown, HandshakeFailure};
+use pronto_trust::rustls::Error as TlsError;
 use pronto_trust::{Credentials, Denied, FIRST_VISITOR, Name, PublicKey, Source, TrustError};
 use pronto_wire::id::NodeId;
 use rcgen::{KeyPair, PublicKeyData as _};
@@ -137,9 +138,7 @@ fn certificates_and_keys_do_not_mix() {
                 .collect(),
             [&ends.client, &ends.server]
                 .into_iter()
-                .filter(|end| {
-                    matches!(end, Err(pronto_trust::rustls::Error::AlertReceived(HandshakeFailure)))
-                })
+                .filter(|end| matches!(end, Err(TlsError::AlertReceived(HandshakeFailure))))
                 .collect(),
         );
         assert_eq!((reasons, alerts.len()), (vec![Denied::OtherMode], 1), "{ends:?}");

@@ -121,7 +121,7 @@ pub(crate) fn write_secret(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
 }
 
-/// Ends of a handshake: what each side reports.
+/// Results of a handshake on both sides.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) client: Result<(), TlsError>,

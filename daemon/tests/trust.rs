@@ -1,0 +1,140 @@
+//! `pronto trust` as an operator uses it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use pronto::NodeId;
+use pronto_trust::{Credentials, Denied, Name, Source, TrustError, inspect};
+use serde_json::Value;
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("pronto-trust-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary folder is writable");
+        Self(folder)
+    }
+
+    /// Runs `pronto trust` with these words in the folder.
+    fn trust(&self, words: &[&str]) -> Output {
+        let program = env!("CARGO_BIN_EXE_pronto");
+        Command::new(program).arg("trust").args(words).current_dir(&self.0).output().expect("it runs")
+    }
+
+    /// Runs a command that must succeed, and returns its output.
+    fn output(&self, words: &[&str]) -> String {
+        let output = self.trust(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Runs a command that must fail, and returns its error.
+    fn error(&self, words: &[&str]) -> String {
+        let output = self.trust(words);
+        assert!(!output.status.success(), "{words:?}");
+        String::from_utf8(output.stderr).expect("text")
+    }
+
+    fn show(&self, file: &str) -> Value {
+        let output: Value = serde_json::from_str(&self.output(&["show", file, "--json"])).expect("JSON");
+        output["parts"][0].clone()
+    }
+}
+
+/// Returns the value of a line of a configuration.
+fn value(config: &str, key: &str) -> String {
+    let line = config.lines().find_map(|line| line.strip_prefix(&format!("{key} = ")));
+    line.unwrap_or_else(|| panic!("no {key}: {config}")).trim_matches('"').to_owned()
+}
+
+fn source(config: &str) -> Source {
+    let path = |key| PathBuf::from(value(config, key));
+    Source::Certificates {
+        certificate: path("certificate"),
+        key: path("key"),
+        authorities: path("authorities"),
+        revoked: Some(path("revoked")),
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("stored").permissions().mode() & 0o777
+}
+
+#[test]
+fn an_authority_issues_and_revokes_certificates() {
+    let folder = Folder::new("authority");
+    let made = folder.output(&["init", "ca", "--domain", "example.org"]);
+    assert!(made.contains("ca/authority.key: key of the authority: keep it secret"), "{made}");
+    assert!(folder.error(&["init", "ca", "--domain", "example.org"]).contains("exists already"));
+
+    let config = folder.output(&["issue", "ca", "--node", "2", "--role", "a", "--role", "b", "--out", "out"]);
+    assert!(config.starts_with("[trust]\nmode = \"tls\"\ncertificate = \"/"), "{config}");
+    assert_eq!(mode(Path::new(&value(&config, "key"))), 0o600);
+    let credentials = Credentials::load(&source(&config), NodeId(2)).expect("the printed paths are right");
+    assert_eq!(credentials.identity().name, Name::Node(NodeId(2)));
+    assert_eq!(credentials.identity().roles, ["a", "b"]);
+    assert!(folder.error(&["issue", "ca", "--node", "2", "--out", "out"]).contains("exists already"));
+    let other = folder.output(&["issue", "ca", "--operator", "alice", "--days", "30"]);
+    assert!(value(&other, "certificate").ends_with("/operator-alice.pem"), "{other}");
+
+    let shown = folder.show("out/node-2.pem");
+    assert_eq!((&shown["kind"], &shown["node"]), (&Value::from("certificate"), &Value::from(2)));
+    assert_eq!(shown["roles"], serde_json::json!(["a", "b"]));
+    assert!((364..=365).contains(&shown["days_left"].as_i64().expect("a number")), "{shown}");
+    let text = folder.output(&["show", "operator-alice.pem"]);
+    assert!(
+        text.starts_with("certificate: operator alice\n") && text.contains("(29 days left)")
+            || text.contains("(30 days left)"),
+        "{text}"
+    );
+    assert!(text.contains("spiffe://example.org/pronto/operator/alice"), "{text}");
+    let public = folder.show("out/node-2.key")["public_key"].clone();
+    assert!(public.as_str().is_some_and(|key| key.starts_with("p256:")), "{public}");
+
+    let revoked = folder.output(&["revoke", "ca", "out/node-2.pem"]);
+    assert_eq!(revoked, "out/node-2.pem is revoked: copy ca/revoked.pem to each node\n");
+    assert_eq!(folder.show("ca/revoked.pem")["revoked"], serde_json::json!([shown["serial"]]));
+    let error = Credentials::load(&source(&config), NodeId(2)).expect_err("revoked");
+    assert!(matches!(error, TrustError::Own { reason: Denied::Revoked, .. }), "{error}");
+    assert!(folder.error(&["revoke", "ca", "out/node-2.pem"]).contains("is revoked already"));
+    let chain = [inspect::first_certificate(Path::new(&value(&config, "certificate"))).expect("stored")];
+    let alice = Credentials::load(&source(&other), NodeId(64_000)).expect("not revoked");
+    assert_eq!(alice.identify(&chain), Err(Denied::Revoked));
+}
+
+#[test]
+fn keys_are_made_and_shown() {
+    let folder = Folder::new("keys");
+    let lines = folder.output(&["key", "2.key"]);
+    assert!(lines.contains("[trust]\nmode = \"keys\"\nkey = \"/"), "{lines}");
+    let public =
+        lines.lines().last().and_then(|line| line.strip_prefix("key = \"ed25519:")).expect("the last line");
+    assert_eq!(mode(&folder.0.join("2.key")), 0o600);
+    let shown = folder.output(&["show", "2.key"]);
+    assert!(shown.contains(public.trim_matches('"')), "{shown}");
+    assert!(folder.error(&["key", "2.key"]).contains("exists already"));
+    let key = value(&lines, "key").into();
+    assert!(Credentials::load(&Source::Keys { key, peers: Vec::new() }, NodeId(2)).is_ok());
+    fs::set_permissions(folder.0.join("2.key"), fs::Permissions::from_mode(0o644)).expect("ours");
+    assert!(folder.error(&["show", "2.key"]).contains("chmod 600 2.key"));
+}
+
+#[test]
+fn wrong_command_lines_are_explained() {
+    let folder = Folder::new("wrong");
+    assert!(folder.error(&["issue", "ca", "--node", "1"]).contains("cannot read ca/authority.key"));
+    assert!(folder.error(&["issue", "ca"]).contains("--node <N>|--operator <NAME>"));
+    assert!(folder.error(&["issue", "ca", "--node", "64000"]).contains("64000"));
+    assert!(folder.error(&["init", "ca", "--domain", "A b"]).contains("invalid domain \"A b\""));
+    assert!(folder.error(&["show", "missing"]).contains("cannot read missing"));
+}
