@@ -17,7 +17,7 @@ fn describe() -> Command {
     Command::new("show")
         .about("Describes the certificates, keys or revocation lists in a file")
         .after_help(
-            "Of a private key, only the public half is shown. Nothing is verified: a node also checks who signed a certificate.\n\n\
+            "Of a private key, only the public half is shown. Nothing is verified: a node also checks the signatures.\n\n\
              Examples:\n  pronto trust show /root/for-node-2/node-2.pem\n  \
              pronto trust show --json node-2.pem | jq '.parts[].days_left'",
         )
