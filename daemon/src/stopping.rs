@@ -1,4 +1,4 @@
-//! How a daemon's node ends: a signal stops it after its open calls.
+//! The signals of a daemon: one makes the node read its credentials again, the others stop it after its open calls.
 
 use core::time::Duration;
 
@@ -6,21 +6,38 @@ use anyhow::Context as _;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use pronto::Node;
 
-/// Blocks the signals that stop the node, for the calling thread and those that it starts. Returns them.
+/// Blocks the signals to which the node reacts, for the calling thread and those that it starts. Returns them.
 pub(crate) fn block_signals() -> anyhow::Result<SigSet> {
-    let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    let stop = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).context("signal mask")?;
     Ok(stop)
 }
 
-/// Waits for one of the signals. Then lets the node's open calls and running handlers end, for at most `limit`, and stops the node.
+/// Waits for one of the signals. SIGHUP makes the node read its credentials again. The others let the node's open calls and running handlers end, for at most `limit`, and stops the node.
 pub(crate) fn run_until_signal(node: Node, stop: &SigSet, limit: Duration) -> anyhow::Result<()> {
-    let signal = stop.wait().context("waiting for a signal")?;
+    let signal = loop {
+        match stop.wait().context("waiting for a signal")? {
+            Signal::SIGHUP => reload(&node),
+            signal => break signal,
+        }
+    };
     eprintln!("prontod: {signal}: draining");
     let id = node.id();
     node.drain(limit)?;
     eprintln!("prontod: node {id} has stopped");
     Ok(())
+}
+
+fn reload(node: &Node) {
+    match node.reload_trust() {
+        Ok(0) => eprintln!("prontod: SIGHUP: read the credentials again"),
+        Ok(ended) => {
+            eprintln!(
+                "prontod: SIGHUP: read the credentials again, and ended the links of {ended} peers that the node no longer trusts"
+            );
+        }
+        Err(error) => eprintln!("prontod: SIGHUP: the present credentials stay in use: {error}"),
+    }
 }
 
 #[cfg(test)]

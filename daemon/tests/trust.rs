@@ -70,6 +70,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("stored").permissions().mode() & 0o777
 }
 
+/// Shows: operations.trust-section
 #[test]
 fn an_authority_issues_and_revokes_certificates() {
     let folder = Folder::new("authority");

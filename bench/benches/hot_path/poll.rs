@@ -8,7 +8,7 @@ use pronto_bench::pair::{Nobody, Still};
 use pronto_core::fabric::{
     InlineMessage, MessageSlot, PollOutcome, QueuePair as _, ShortMessage, poll_by_value,
 };
-use pronto_core::session::{Identity, Limits, Links, Session, agree, greet};
+use pronto_core::session::{Authenticated, Identity, Limits, Links, Session, agree, greet};
 use pronto_fabric_shm::{Link, ShmQueuePair};
 use pronto_wire::{Class, Epoch, SessionId};
 
@@ -46,7 +46,8 @@ fn idle(still: &Still<ShmQueuePair>) -> (Session<ShmQueuePair>, Link) {
     let (me, other) = (identity(1), identity(2));
     let id = SessionId(1);
     let theirs = greet(&other, &limits, me.node, Some(id));
-    let agreement = agree(&me, &limits, theirs, id, None).expect("two that greet alike agree");
+    let agreement =
+        agree(&me, &limits, Authenticated::claimed(theirs), id, None).expect("two that greet alike agree");
     let (near, mut far) =
         Link::pair(Class::ALL.map(|class| agreement.connection(class))).expect("memory is there");
     let session = Session::new(other.node, limits);

@@ -39,7 +39,7 @@ impl<Q: QueuePair> Link<Q> {
             session: agreement.session,
             provider: pairs[0].capabilities().provider,
             local: agreement.local,
-            same_user: agreement.same_user,
+            evidence: agreement.evidence,
         };
         let resumable = agreement.resumable;
         let [control, bulk] = pairs;

@@ -24,6 +24,7 @@ pub struct Identity {
 
 /// The agreement of two greetings, from the view of this side.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Agreement {
     /// The other node.
     pub peer: NodeId,
@@ -39,8 +40,8 @@ pub struct Agreement {
     pub resumable: bool,
     /// True if the peer runs on this host. Set by the node.
     pub local: bool,
-    /// True if the kernel has confirmed that the peer runs as the same user on this host. Set by the node.
-    pub same_user: bool,
+    /// How this side knows the peer.
+    pub evidence: Evidence,
     /// True if windows may grow on the link: see [`Self::fixed`].
     pub grows: bool,
     /// Receive windows of this side, by class.
@@ -71,15 +72,54 @@ pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<Ses
     }
 }
 
+/// How this side knows that the other one is the node that its greeting names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The kernel has confirmed that it is a process of the same user on this host.
+    SameUser,
+    /// It has a certificate with that name, of an authority that the operator trusts.
+    Certificate,
+    /// It has the private key of the public key that the operator configured for that node.
+    Key,
+    /// Only the greeting says so: the operator permitted connections without authentication.
+    Claim,
+}
+
+/// A greeting with the evidence for the node that it names. Only the code that has seen the evidence makes one. An agreement takes it, and
+/// with it everything that an agreement is needed for: a link, the peer's table of types, and grants of memory.
+#[derive(Debug)]
+pub struct Authenticated {
+    greeting: Greeting,
+    by: Evidence,
+}
+
+impl Authenticated {
+    /// Returns a greeting whose sender is the node that it names, by this evidence.
+    pub const fn new(greeting: Greeting, by: Evidence) -> Self {
+        Self { greeting, by }
+    }
+
+    /// Returns a greeting whose sender need not prove that it is the node that it names.
+    pub const fn claimed(greeting: Greeting) -> Self {
+        Self::new(greeting, Evidence::Claim)
+    }
+
+    /// Returns the greeting.
+    pub const fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+}
+
 /// Returns the agreement with the peer's greeting, or the reason to refuse it. `session` is the session of the link: on the dialling side
 /// that in the peer's greeting, on the accepting side the chosen one. `held` is this side's session from an earlier link.
 pub fn agree(
     me: &Identity,
     limits: &Limits,
-    theirs: Greeting,
+    theirs: Authenticated,
     session: SessionId,
     held: Option<SessionId>,
 ) -> Result<Agreement, GreetingRefusal> {
+    let Authenticated { greeting: theirs, by: evidence } = theirs;
     if theirs.versions.0 > VERSIONS.1 || theirs.versions.1 < VERSIONS.0 {
         return Err(GreetingRefusal::Version);
     }
@@ -105,7 +145,7 @@ pub fn agree(
         resumed: held == Some(session),
         resumable: true,
         local: false,
-        same_user: false,
+        evidence,
         grows: true,
         windows: Class::ALL.map(|class| limits.window(class)),
         peer_windows: theirs.windows,
@@ -125,7 +165,9 @@ pub fn introduce(
     limits: &Limits,
 ) -> Result<[Agreement; 2], GreetingRefusal> {
     let id = SessionId(1);
-    let view = |me: &Identity, other| agree(me, limits, greet(other, limits, me.node, Some(id)), id, None);
+    let view = |me: &Identity, other| {
+        agree(me, limits, Authenticated::claimed(greet(other, limits, me.node, Some(id))), id, None)
+    };
     Ok([view(near, far)?, view(far, near)?])
 }
 
@@ -187,7 +229,8 @@ mod tests {
     }
 
     fn outcome(me: &Identity, theirs: Greeting) -> Result<bool, GreetingRefusal> {
-        agree(me, &Limits::default(), theirs, SessionId(1), None).map(|agreement| agreement.resumed)
+        agree(me, &Limits::default(), Authenticated::claimed(theirs), SessionId(1), None)
+            .map(|agreement| agreement.resumed)
     }
 
     /// Shows: protocol.versions, protocol.layout, messages.compared
@@ -207,7 +250,8 @@ mod tests {
     fn a_held_session_is_resumed() {
         let (one, two) = (node(1, 5), node(2, 5));
         let theirs = greet(&two, &Limits::default(), NodeId(1), Some(SessionId(9)));
-        let agreement = agree(&one, &Limits::default(), theirs, SessionId(9), Some(SessionId(9)));
+        let agreement =
+            agree(&one, &Limits::default(), Authenticated::claimed(theirs), SessionId(9), Some(SessionId(9)));
         assert!(agreement.expect("the greetings agree").resumed);
     }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use pronto_wire::{Epoch, NodeId, SessionId};
 
-use super::greeting::Agreement;
+use super::greeting::{Agreement, Evidence};
 use crate::fabric::FabricError;
 
 /// The queue pairs of a new link.
@@ -59,8 +59,8 @@ pub struct LinkInfo {
     pub provider: &'static str,
     /// True if the peer runs on this host.
     pub local: bool,
-    /// True if the kernel has confirmed that the peer runs as the same user on this host.
-    pub same_user: bool,
+    /// How this side knows the peer.
+    pub evidence: Evidence,
 }
 
 /// The reason why a peer is down.
@@ -80,11 +80,14 @@ pub enum DownCause {
     Local,
     /// This node panicked while it served the peer.
     Panicked,
+    /// The certificate or key of the peer has lost the trust of this node.
+    Untrusted,
 }
 
 impl DownCause {
     /// The names of the causes, in the order of their numbers.
-    const NAMES: [&str; 7] = ["Goodbye", "Died", "Silent", "Corrupt", "Replaced", "Local", "Panicked"];
+    const NAMES: [&str; 8] =
+        ["Goodbye", "Died", "Silent", "Corrupt", "Replaced", "Local", "Panicked", "Untrusted"];
 
     /// Returns the number of the cause in an entry of the flight recorder.
     pub const fn number(self) -> u8 {
@@ -96,6 +99,7 @@ impl DownCause {
             Self::Replaced => 4,
             Self::Local => 5,
             Self::Panicked => 6,
+            Self::Untrusted => 7,
         }
     }
 
@@ -125,6 +129,7 @@ impl fmt::Display for DownCause {
             Self::Replaced => f.write_str("its process was restarted, or has forgotten the session"),
             Self::Local => f.write_str("this node is shutting down"),
             Self::Panicked => f.write_str("this node panicked while it served the peer: see the log"),
+            Self::Untrusted => f.write_str("this node trusts its certificate or key no longer"),
         }
     }
 }

@@ -69,7 +69,7 @@ pub use credit::{Credit, Credits, Returned};
 pub use doorbells::Doorbells;
 pub use end::{End, Executed};
 pub use engine::{Engine, Progress, Ticked};
-pub use greeting::{Agreement, Identity, agree, greet, introduce};
+pub use greeting::{Agreement, Authenticated, Evidence, Identity, agree, greet, introduce};
 pub use inbound::{Inbound, Sink};
 pub use response::Response;
 

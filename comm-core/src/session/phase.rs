@@ -132,6 +132,7 @@ impl<Q> Phase<Q> {
 mod tests {
     use pronto_wire::{Epoch, NodeId, SessionId, Windows};
 
+    use super::super::greeting::Evidence;
     use super::*;
     use crate::session::connection::Connection;
 
@@ -151,7 +152,7 @@ mod tests {
             session,
             provider: "none",
             local: true,
-            same_user: true,
+            evidence: Evidence::SameUser,
         };
         Link {
             connections,

@@ -8,7 +8,7 @@ use pronto_core::fabric::FabricError;
 use thiserror::Error;
 
 /// Reason why no link was established.
-#[derive(Debug, PartialEq, Eq, Error)]
+#[derive(Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SetupError {
     /// The other end speaks another protocol, or another version of this one.
@@ -40,6 +40,22 @@ pub enum SetupError {
     /// The address is not a loopback address, and the caller has not permitted unencrypted traffic.
     #[error("{0} is not a loopback address, and unencrypted traffic to it is not permitted")]
     NotLoopback(SocketAddr),
+    /// This side requires TLS, and the other one does not use it.
+    #[error(
+        "the other side does not use TLS, which this node requires: both nodes need the same [trust] mode"
+    )]
+    PeerWithoutTls,
+    /// The other side requires TLS, and this one does not use it.
+    #[error(
+        "the other side requires TLS, which this node does not use: both nodes need the same [trust] mode"
+    )]
+    PeerRequiresTls,
+    /// The second connection of a link authenticated itself with another certificate or key than the first one.
+    #[error("the second connection of the link has another identity than the first one")]
+    OtherIdentity,
+    /// The TLS handshake failed: one side does not trust the other one, or the bytes were changed on their way.
+    #[error("TLS handshake failed: {0}")]
+    Tls(#[from] rustls::Error),
     /// The listener has its maximum number of unfinished handshakes ([`MAX_HALF_OPEN`](crate::MAX_HALF_OPEN)).
     #[error("too many unfinished handshakes")]
     Crowded,

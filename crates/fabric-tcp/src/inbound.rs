@@ -97,8 +97,8 @@ impl Inbound {
 
     /// Skips the next receive, because the sleeper waits on the socket itself, which stays readable while there is
     /// data. Shrinks the buffer after a quiet sleep.
-    pub(crate) fn leave_out_next_receive(&mut self) {
-        self.drained = !self.woken_alone;
+    pub(crate) fn leave_out_next_receive(&mut self, socket: &Socket) {
+        self.drained = !self.woken_alone && !socket.has_unread();
         let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
         if quiet && self.buffer.len() > SHORT_BUFFER && self.start == self.end {
             self.resize(SHORT_BUFFER);
@@ -202,7 +202,12 @@ impl Inbound {
         }
         self.make_room(true);
         let room = self.buffer.len() - self.end;
-        let read = socket.receive(&mut [Destination::of(&mut self.buffer[self.end..])])?;
+        let free = &mut self.buffer[self.end..];
+        let read = if socket.is_encrypted() {
+            socket.receive_encrypted(free, &mut [])?
+        } else {
+            socket.receive(&mut [Destination::of(free)])?
+        };
         self.received(read, 0, room);
         Ok(read)
     }
@@ -213,6 +218,9 @@ impl Inbound {
         socket: &mut Socket,
         one_sided: &mut OneSided,
     ) -> Result<Read, FabricError> {
+        if socket.is_encrypted() {
+            return self.receive_decrypted(socket);
+        }
         // While data for reads arrives, the receive buffer takes little more than the next header, so that the data after it is received in
         // its place.
         let reading = one_sided.is_reading();
@@ -247,6 +255,28 @@ impl Inbound {
                 None => (socket.receive(&mut [spare])?, 0),
             },
             _ => (socket.receive(&mut [spare])?, 0),
+        };
+        self.received(read, place, room);
+        Ok(read)
+    }
+
+    /// Receives from an encrypted connection: the rest of an unfinished payload into its buffer, all other bytes into the receive buffer.
+    #[inline(never)]
+    fn receive_decrypted(&mut self, socket: &mut Socket) -> Result<Read, FabricError> {
+        self.make_room(true);
+        let spare = &mut self.buffer[self.end..];
+        let room = spare.len();
+        let (read, place) = match &mut self.state {
+            State::Payload { lease, filled, .. } => {
+                let rest = &mut lease.bytes_mut()[*filled..];
+                let place = rest.len();
+                let read = socket.receive_encrypted(rest, spare)?;
+                if let Read::Bytes(n) = read {
+                    *filled += n.min(place);
+                }
+                (read, place)
+            }
+            _ => (socket.receive_encrypted(spare, &mut [])?, 0),
         };
         self.received(read, place, room);
         Ok(read)

@@ -45,6 +45,7 @@ mod setup;
 mod silence;
 mod socket;
 mod staging;
+mod tls;
 mod tuning;
 
 #[cfg(test)]
@@ -57,4 +58,5 @@ pub use setup::{
     Canceller, Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext,
 };
 pub use socket::Calls;
+pub use tls::Tls;
 pub use tuning::{BusyPolling, SocketOffers, socket_offers};

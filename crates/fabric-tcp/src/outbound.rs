@@ -244,6 +244,9 @@ impl Outbound {
         grants: &Grants,
     ) -> Result<(), FabricError> {
         self.answers = false;
+        if socket.is_encrypted() {
+            return self.flush_encrypted(socket, memory, grants);
+        }
         for _ in 0..SENDS_PER_FLUSH {
             if self.segments.is_empty() {
                 break;
@@ -261,6 +264,36 @@ impl Outbound {
         Ok(())
     }
 
+    /// Encrypts everything and passes it to the kernel, or as much as it accepts.
+    #[inline(never)]
+    fn flush_encrypted(
+        &mut self,
+        socket: &mut Socket,
+        memory: &Mapping,
+        grants: &Grants,
+    ) -> Result<(), FabricError> {
+        let mut is_full = !socket.flush_encrypted()?;
+        for _ in 0..SENDS_PER_FLUSH {
+            if is_full || self.segments.is_empty() {
+                break;
+            }
+            self.make_piece(grants)?;
+            // The bytes of a region may change while they are encrypted, so they are copied first.
+            self.piece.save();
+            let reads = self.reads;
+            let mut gather = [&[][..]; GATHER];
+            let entries = self.gather(memory, &mut gather, Piece::slices);
+            let sent = socket.send_encrypted(gather[..entries].iter().copied())?.unwrap_or(0);
+            self.consume(sent);
+            is_full = socket.has_unsent();
+            if reads != 0 {
+                break;
+            }
+        }
+        self.blocked = !self.segments.is_empty() || socket.has_unsent();
+        Ok(())
+    }
+
     fn send(&self, socket: &mut Socket, memory: &Mapping) -> Result<(usize, usize), FabricError> {
         if let ([Segment::Staged(len)], []) = self.segments.as_slices() {
             let (all, rest) = self.staging.parts(0, *len);
@@ -269,40 +302,49 @@ impl Outbound {
             }
         }
         let mut gather = [Source::EMPTY; GATHER];
-        let (mut entries, mut offered, mut staged) = (0, 0, 0);
+        let entries = self.gather(memory, &mut gather, Piece::parts);
+        let offered = gather[..entries].iter().map(Source::len).sum();
+        Ok((socket.send(&gather[..entries])?.unwrap_or(0), offered))
+    }
+
+    /// Lists the parts of the stream that can be sent now. `of_piece` returns those of the piece. Returns the number of parts.
+    fn gather<'a, P: From<&'a [u8]>>(
+        &'a self,
+        memory: &'a Mapping,
+        into: &mut [P; GATHER],
+        of_piece: impl Fn(&'a Piece) -> [P; 2],
+    ) -> usize {
+        let (mut entries, mut staged) = (0, 0);
         for segment in &self.segments {
             // A segment takes two entries at most.
             if entries + 2 > GATHER {
                 break;
             }
-            let parts = match segment {
+            let bytes = match segment {
                 Segment::Staged(len) => {
                     staged += len;
                     let (first, second) = self.staging.parts(staged - len, *len);
-                    [Source::of(first), Source::of(second)]
+                    [first, second]
                 }
                 Segment::Memory(extent) => {
                     #[expect(unsafe_code, reason = "posted send memory is read in place")]
                     // SAFETY: the segment was posted and its completion comes after it (invariant 3), so no thread
                     // writes to the extent (the engine's promise 2 in the fabric).
                     let bytes = unsafe { memory.bytes(*extent) };
-                    [Source::of(bytes), Source::EMPTY]
+                    [bytes, &[]]
                 }
-                _ => self.piece.parts(),
+                // The next piece of this segment comes after this one and is not made yet.
+                _ => {
+                    [into[entries], into[entries + 1]] = of_piece(&self.piece);
+                    return entries + 2;
+                }
             };
-            for part in parts {
-                if part.len() > 0 {
-                    gather[entries] = part;
-                    entries += 1;
-                    offered += part.len();
-                }
-            }
-            // The next piece of this segment comes after this one and is not made yet.
-            if !matches!(segment, Segment::Staged(_) | Segment::Memory(_)) {
-                break;
+            for part in bytes.into_iter().filter(|part| !part.is_empty()) {
+                into[entries] = part.into();
+                entries += 1;
             }
         }
-        Ok((socket.send(&gather[..entries])?.unwrap_or(0), offered))
+        entries
     }
 
     fn consume(&mut self, mut sent: usize) {

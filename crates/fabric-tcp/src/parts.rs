@@ -41,6 +41,12 @@ impl<'a> Source<'a> {
     }
 }
 
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::of(bytes)
+    }
+}
+
 /// Memory for received bytes.
 #[repr(transparent)]
 pub(crate) struct Destination<'a> {

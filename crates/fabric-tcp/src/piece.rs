@@ -79,6 +79,17 @@ impl Piece {
         [Source::of(head), body]
     }
 
+    /// Returns the bytes of a saved piece that are not sent.
+    pub(crate) fn slices(&self) -> [&[u8]; 2] {
+        let head = &self.head[self.sent.min(self.head_len)..self.head_len];
+        let skip = self.sent.saturating_sub(self.head_len);
+        match &self.body {
+            Body::None => [head, &[]],
+            Body::Saved(bytes) => [head, &bytes[skip..]],
+            Body::Region(..) => unreachable!("saved before it is encrypted"),
+        }
+    }
+
     /// Counts bytes as sent. Drops the region after the last one.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;

@@ -9,7 +9,6 @@
 use core::mem;
 use core::ops::Range;
 use core::task::Waker;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ use crate::inbound::Inbound;
 use crate::one_sided::{OneSided, Open};
 use crate::outbound::{COPIED_PAYLOAD, Outbound};
 use crate::pool::{Account, Lease, ReceivePool};
-use crate::setup::Options;
+use crate::setup::{Channel, Options};
 use crate::silence::Silence;
 use crate::socket::{Calls, Socket};
 use crate::tuning::BusyPolling;
@@ -61,7 +60,7 @@ pub struct Counters {
 
 impl TcpQueuePair {
     pub(crate) fn new(
-        stream: TcpStream,
+        channel: Channel,
         class: Class,
         limits: &ConnectionLimits,
         pool: &Arc<ReceivePool>,
@@ -86,7 +85,7 @@ impl TcpQueuePair {
                     revocation: Revocation::Enforced,
                 },
             },
-            socket: Socket::new(stream, class, options)?,
+            socket: Socket::new(channel, class, options)?,
             memory: Arc::new(Mapping::new(limits.send_memory)?),
             inbound: Inbound::new(Account::new(pool, limits.receive_depth), max_receive),
             outbound: Outbound::new(limits.send_depth),
@@ -300,10 +299,22 @@ impl TcpQueuePair {
             self.answered = true;
             let _ = self.flush();
         }
+        if self.socket.is_encrypted() {
+            self.attend_to_tls();
+        }
         if self.silence.is_due() {
             self.check_silence()?;
         }
         Ok(if mem::take(&mut self.answered) { PollOutcome::OneSided } else { PollOutcome::Nothing })
+    }
+
+    /// Sends records that the protocol itself owes the peer. Reports decrypted bytes that wait: the socket does not wake a sleeper for them.
+    #[inline(never)]
+    fn attend_to_tls(&mut self) {
+        if self.socket.has_unsent() && !self.outbound.is_blocked() && self.cut.is_none() {
+            let _ = self.flush();
+        }
+        self.answered |= self.socket.has_unread() && !self.inbound.is_starved();
     }
 
     /// Sends pending output. After `Lost`, the connection still delivers messages that arrived before; any other error
@@ -433,8 +444,9 @@ impl QueuePair for TcpQueuePair {
             return Err(error);
         }
         self.check_silence()?;
-        self.inbound.leave_out_next_receive();
+        self.inbound.leave_out_next_receive(&self.socket);
         self.outbound.rest();
+        self.socket.rest();
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use pronto_core::Class;
 use pronto_core::fabric::FabricError;
 
 use crate::parts::{self, Destination, Source};
-use crate::setup::Options;
+use crate::setup::{Channel, Options};
+use crate::tls::Connection;
 use crate::tuning::{self, BusyPolling, Refused};
 
 /// Counters of the system calls on one connection, and of those without effect.
@@ -36,6 +37,8 @@ pub(crate) enum Read {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
+    /// In a box, as most connections have none.
+    tls: Option<Box<Connection>>,
     /// Busy-polling options that the kernel refused.
     not_busy: Refused,
     /// Time for which the kernel tries to send remaining data after the socket was closed.
@@ -45,10 +48,11 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Takes over a connected stream and sets its options.
-    pub(crate) fn new(stream: TcpStream, class: Class, options: &Options) -> Result<Self, FabricError> {
+    pub(crate) fn new(channel: Channel, class: Class, options: &Options) -> Result<Self, FabricError> {
+        let (stream, tls) = channel.into_parts();
         let refused = |errno: Errno| FabricError::System { errno: errno as i32 };
         let not_busy = tuning::apply(&stream, class, options).map_err(refused)?;
-        Ok(Self { stream, not_busy, answer_timeout: options.answer_timeout, calls: Calls::default() })
+        Ok(Self { stream, tls, not_busy, answer_timeout: options.answer_timeout, calls: Calls::default() })
     }
 
     /// Returns whether the kernel polls the device for it.
@@ -62,6 +66,29 @@ impl Socket {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// Returns whether bytes on this connection are encrypted. Then [`Self::send_encrypted`] and [`Self::receive_encrypted`] are used in place
+    /// of [`Self::send`] and [`Self::receive`].
+    pub(crate) const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns whether there are bytes to receive that are no longer in the socket, which therefore does not wake a sleeper for them.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_plaintext())
+    }
+
+    /// Returns whether encrypted bytes wait for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.unsent().is_empty())
+    }
+
+    /// Frees buffers that a burst has made long, when a sleep begins.
+    pub(crate) fn rest(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.rest();
+        }
     }
 
     /// Passes bytes to the kernel. Returns the number of accepted bytes, or `None` if the socket is full.
@@ -92,6 +119,82 @@ impl Socket {
                 Err(Errno::EAGAIN) => {
                     self.calls.empty_receives += 1;
                     return Ok(Read::Nothing);
+                }
+                Err(errno) => return Err(failure(errno)),
+            }
+        }
+    }
+
+    /// Encrypts bytes and passes them to the kernel. Returns the number of bytes that were encrypted: they are sent even if
+    /// [`Self::has_unsent`] afterwards. Returns `None` if the socket is full.
+    pub(crate) fn send_encrypted<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Option<usize>, FabricError> {
+        if !self.flush_encrypted()? {
+            return Ok(None);
+        }
+        let tls = self.tls.as_mut().expect("the connection is encrypted");
+        let count = tls.encrypt(parts).map_err(|_| FabricError::Lost)?;
+        self.flush_encrypted()?;
+        Ok(Some(count))
+    }
+
+    /// Passes encrypted bytes to the kernel. Returns whether it accepted all of them.
+    pub(crate) fn flush_encrypted(&mut self) -> Result<bool, FabricError> {
+        loop {
+            let Some(tls) = self.tls.as_mut().filter(|tls| !tls.unsent().is_empty()) else { return Ok(true) };
+            self.calls.sends += 1;
+            match parts::send(self.stream.as_fd(), &[Source::of(tls.unsent())]) {
+                Ok(count) => tls.sent(count),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    self.calls.full_sends += 1;
+                    return Ok(false);
+                }
+                Err(errno) => return Err(failure(errno)),
+            }
+        }
+    }
+
+    /// Receives and decrypts available bytes into one or two buffers. Returns fewer bytes than they hold only if the socket had no more.
+    ///
+    /// # Errors
+    /// [`FabricError::Lost`] if the bytes were changed on their way, among others.
+    pub(crate) fn receive_encrypted(
+        &mut self,
+        first: &mut [u8],
+        second: &mut [u8],
+    ) -> Result<Read, FabricError> {
+        let tls = self.tls.as_mut().expect("the connection is encrypted");
+        let (all, mut taken, mut has_more) = (first.len() + second.len(), 0, true);
+        loop {
+            if taken < first.len() {
+                taken += tls.take(&mut first[taken..]);
+            }
+            if taken >= first.len() {
+                taken += tls.take(&mut second[taken - first.len()..]);
+            }
+            if taken == all || !has_more {
+                return Ok(if taken == 0 { Read::Nothing } else { Read::Bytes(taken) });
+            }
+            if tls.is_closed() {
+                return Ok(if taken == 0 { Read::End } else { Read::Bytes(taken) });
+            }
+            let room = tls.room();
+            let len = room.len();
+            self.calls.receives += 1;
+            match parts::receive(self.stream.as_fd(), &mut [Destination::of(room)]) {
+                Ok(0) if taken == 0 => return Ok(Read::End),
+                Ok(0) => return Ok(Read::Bytes(taken)),
+                Ok(count) => {
+                    has_more = count == len;
+                    tls.received(count).map_err(|_| FabricError::Lost)?;
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    self.calls.empty_receives += 1;
+                    has_more = false;
                 }
                 Err(errno) => return Err(failure(errno)),
             }

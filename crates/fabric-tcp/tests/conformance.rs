@@ -1,5 +1,7 @@
-//! The conformance suite of the fabric seam, over loopback, for each class.
+//! The conformance suite of the fabric seam, over loopback, for each class, with and without TLS.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod certificates;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,6 +9,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use certificates::World;
 use nix::sys::socket::{Shutdown, shutdown};
 use pronto_conformance::{Capability, Harness, Pair};
 use pronto_core::Class;
@@ -20,14 +23,15 @@ const BUDGET: usize = 2 * 16 * (128 << 10);
 /// Two nodes on one host.
 struct Nodes {
     class: Class,
+    options: [Options; 2],
     addr: SocketAddr,
     accepted: mpsc::Receiver<Handshake>,
     pools: [Arc<ReceivePool>; 2],
 }
 
 impl Nodes {
-    fn new(class: Class) -> Self {
-        let listener = Listener::bind("127.0.0.1:0", Options::default()).unwrap();
+    fn new(class: Class, options: [Options; 2]) -> Self {
+        let listener = Listener::bind("127.0.0.1:0", options[1].clone()).unwrap();
         let addr = listener.local_addr().unwrap();
         let (accepted_by, accepted) = mpsc::channel();
         thread::spawn(move || {
@@ -38,7 +42,7 @@ impl Nodes {
             }
         });
         let pools = [(); 2].map(|()| ReceivePool::new(BUDGET).unwrap());
-        Self { class, addr, accepted, pools }
+        Self { class, options, addr, accepted, pools }
     }
 
     fn of_class(&self, link: Link) -> TcpQueuePair {
@@ -59,7 +63,7 @@ impl Harness for Nodes {
     }
 
     fn pair(&self, limits: ConnectionLimits) -> Pair<TcpQueuePair, RawFd> {
-        let dialler = Handshake::dial(self.addr, PATIENCE, Options::default()).unwrap();
+        let dialler = Handshake::dial(self.addr, PATIENCE, self.options[0].clone()).unwrap();
         let acceptor = self.accepted.recv_timeout(PATIENCE).unwrap();
         let (a, b) = thread::scope(|threads| {
             let [near, far] = &self.pools;
@@ -80,8 +84,8 @@ impl Harness for Nodes {
     }
 }
 
-fn conforms(class: Class) {
-    let summary = pronto_conformance::run(&Nodes::new(class));
+fn conforms(class: Class, options: [Options; 2]) {
+    let summary = pronto_conformance::run(&Nodes::new(class, options));
     summary.announce();
     summary.assert_complete(&[
         Capability::PassiveTarget,
@@ -93,10 +97,19 @@ fn conforms(class: Class) {
 
 #[test]
 fn control_conforms() {
-    conforms(Class::Control);
+    conforms(Class::Control, [(); 2].map(|()| Options::default()));
 }
 
 #[test]
 fn bulk_conforms() {
-    conforms(Class::Bulk);
+    conforms(Class::Bulk, [(); 2].map(|()| Options::default()));
+}
+
+#[test]
+fn each_class_conforms_with_tls() {
+    let world = World::new();
+    let options = [1, 2].map(|node| Options { tls: Some(world.node(node).tls), ..Options::default() });
+    for class in Class::ALL {
+        conforms(class, options.clone());
+    }
 }

@@ -6,6 +6,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use pronto_core::session::Evidence;
 use pronto_rpc::Route;
 use pronto_wire::NodeId;
 use thiserror::Error;
@@ -17,12 +18,14 @@ use crate::host::{NodeHost, NodeSession};
 const OWN: &str = "pronto.";
 
 /// The peers that a rule is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The node with this id.
     Node(NodeId),
     /// Processes of the same user, over shared memory.
     SameUser,
+    /// The peers whose certificates have this role.
+    Role(String),
     /// Every peer.
     Anyone,
 }
@@ -47,7 +50,7 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RuleError {
     /// The text names no peers.
-    #[error("allow.who: {0:?} names no peer: write node:1 to node:63999, same-user or anyone")]
+    #[error("allow.who: {0:?} names no peer: write node:1 to node:63999, role:NAME, same-user or anyone")]
     Subject(String),
     /// The text names no types.
     #[error(
@@ -72,6 +75,9 @@ impl FromStr for Subject {
             "same-user" => Ok(Self::SameUser),
             "anyone" => Ok(Self::Anyone),
             _ => {
+                if let Some(role) = text.strip_prefix("role:").filter(|role| pronto_trust::is_word(role)) {
+                    return Ok(Self::Role(role.into()));
+                }
                 let node = text.strip_prefix("node:").and_then(|number| number.parse().ok());
                 let node = node.filter(|number| (1..=LAST_NODE).contains(number));
                 node.map(|number| Self::Node(NodeId(number))).ok_or_else(|| RuleError::Subject(text.into()))
@@ -130,13 +136,23 @@ impl Rule {
         Ok(Self { who, types })
     }
 
-    fn is_for(&self, peer: NodeId, same_user: bool) -> bool {
+    fn is_for(&self, subjects: &Subjects<'_>) -> bool {
         self.who.iter().any(|who| match who {
-            Subject::Node(node) => *node == peer,
-            Subject::SameUser => same_user,
+            Subject::Node(node) => *node == subjects.peer,
+            Subject::SameUser => subjects.evidence == Evidence::SameUser,
+            Subject::Role(role) => subjects.roles.contains(role),
             Subject::Anyone => true,
         })
     }
+}
+
+/// The peer of a link, as rules name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subjects<'a> {
+    pub(crate) peer: NodeId,
+    pub(crate) evidence: Evidence,
+    /// The roles in its certificate.
+    pub(crate) roles: &'a [String],
 }
 
 /// All rules of a node.
@@ -145,9 +161,9 @@ pub(crate) struct Rules(pub(crate) Vec<Rule>);
 
 impl Rules {
     /// Returns whether a peer may use the type with this name.
-    fn permit(&self, peer: NodeId, same_user: bool, name: &str) -> bool {
-        let own = same_user && name.starts_with(OWN);
-        let mut of_peer = self.0.iter().filter(|rule| rule.is_for(peer, same_user));
+    fn permit(&self, subjects: &Subjects<'_>, name: &str) -> bool {
+        let own = subjects.evidence == Evidence::SameUser && name.starts_with(OWN);
+        let mut of_peer = self.0.iter().filter(|rule| rule.is_for(subjects));
         own || of_peer.any(|rule| rule.types.iter().any(|types| types.include(name)))
     }
 
@@ -155,16 +171,21 @@ impl Rules {
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.0.iter().flat_map(|rule| &rule.who).filter_map(|subject| match subject {
             Subject::Node(node) => Some(*node),
-            Subject::SameUser | Subject::Anyone => None,
+            Subject::SameUser | Subject::Role(_) | Subject::Anyone => None,
         })
     }
 
+    /// Returns whether a rule names roles, which only certificates have.
+    pub(crate) fn name_roles(&self) -> bool {
+        self.0.iter().flat_map(|rule| &rule.who).any(|subject| matches!(subject, Subject::Role(_)))
+    }
+
     /// Sets what a peer may use, before its link is installed.
-    pub(crate) fn apply(&self, session: &NodeSession, same_user: bool, routes: &[Route<NodeHost>]) {
+    pub(crate) fn apply(&self, session: &NodeSession, subjects: &Subjects<'_>, routes: &[Route<NodeHost>]) {
         if self.0.is_empty() {
             return session.permissions().permit_all();
         }
-        let permits = |number: usize| self.permit(session.peer(), same_user, routes[number].name);
+        let permits = |number: usize| self.permit(subjects, routes[number].name);
         session.permissions().permit_only(routes.len(), permits);
     }
 
@@ -213,7 +234,23 @@ mod tests {
             (&rules, 4, false, "pronto.rendezvous.offer", true),
             (&rules, 4, false, "pronto.recent", false),
         ] {
-            assert_eq!(rules.permit(NodeId(peer), same_user, name), permitted, "{name} for {peer}");
+            let evidence = if same_user { Evidence::SameUser } else { Evidence::Claim };
+            let subjects = Subjects { peer: NodeId(peer), evidence, roles: &[] };
+            assert_eq!(rules.permit(&subjects, name), permitted, "{name} for {peer}");
+        }
+    }
+
+    /// Shows: operations.allow-roles
+    #[test]
+    fn a_role_is_that_of_a_certificate() {
+        let rules = rules(&[(&["role:admin"], &["pronto.*"])]);
+        assert!(rules.name_roles());
+        for (roles, permitted) in
+            [(&["teller", "admin"][..], true), (&["administrator"], false), (&[], false)]
+        {
+            let roles: Vec<_> = roles.iter().map(|role| (*role).into()).collect();
+            let subjects = Subjects { peer: NodeId(2), evidence: Evidence::Certificate, roles: &roles };
+            assert_eq!(rules.permit(&subjects, "pronto.status"), permitted, "{roles:?}");
         }
     }
 
@@ -230,7 +267,9 @@ mod tests {
     fn wrong_texts_are_refused() {
         let who = |text: &str| text.parse::<Subject>();
         assert_eq!(who("node:7"), Ok(Subject::Node(NodeId(7))));
-        for text in ["", "node:", "node:x", "node:70000", "node:0", "node:64000", "role:admin", "Anyone"] {
+        for text in
+            ["", "node:", "node:x", "node:70000", "node:0", "node:64000", "role:", "role:a b", "Anyone"]
+        {
             assert_eq!(who(text), Err(RuleError::Subject(text.into())));
         }
         let types = |text: &str| text.parse::<Types>();

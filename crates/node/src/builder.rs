@@ -15,6 +15,7 @@ use pronto_rpc::handler::IntoResponse;
 use pronto_rpc::{AsyncContext, Context, InPlace, InlineContext, Message, Request, Responder, Route};
 use pronto_sched_policy::policy::spin;
 use pronto_topology::Wish;
+use pronto_trust::Source as TrustSource;
 use pronto_wire::greeting::MAX_TYPES;
 use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 
@@ -33,6 +34,7 @@ use crate::status::admin::FIRST_VISITOR;
 use crate::system;
 use crate::threads::boost::Boost;
 use crate::threads::placement::{Asked, Placement};
+use crate::trust::Trust;
 
 /// A long polling time after traffic, for services that are called in bursts. Source: Margo.
 pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
@@ -64,6 +66,10 @@ pub struct Builder {
     limits: Limits,
     receive_budget: usize,
     plaintext: bool,
+    /// Credentials, and the node that has them.
+    trust: Option<(TrustSource, NodeId)>,
+    /// Whether RDMA may carry unencrypted traffic next to TLS.
+    rdma_plaintext: bool,
     rdma: Rdma,
     busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
@@ -92,6 +98,8 @@ impl Builder {
             limits: Limits::default(),
             receive_budget: RECEIVE_BUDGET,
             plaintext: false,
+            trust: None,
+            rdma_plaintext: false,
             rdma: Rdma::default(),
             busy_poll: BusyPoll::default(),
             socket_buffer: None,
@@ -124,6 +132,8 @@ impl Builder {
         builder.limits = config.limits.limits();
         builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
         builder.plaintext = config.plaintext.is_some();
+        builder.trust = config.trust_source()?.map(|source| (source, builder.node));
+        builder.rdma_plaintext = config.trust.rdma_plaintext;
         builder.rdma = config.rdma;
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
@@ -268,6 +278,25 @@ impl Builder {
         self
     }
 
+    /// Encrypts TCP connections by TLS 1.3. Both nodes of a link prove their identities, by certificates or keys, and have only the ids for which
+    /// they have proof. Shared memory is not affected: the kernel names the other process's user. Start fails if the files are wrong.
+    pub fn trust(mut self, source: TrustSource) -> Self {
+        self.trust = Some((source, self.node));
+        self
+    }
+
+    /// Uses the credentials of `owner`, as a visitor ([`Node::visitor`]) does that a node's operator starts. See [`Builder::trust`].
+    pub fn trust_of(mut self, owner: impl Into<NodeId>, source: TrustSource) -> Self {
+        self.trust = Some((source, owner.into()));
+        self
+    }
+
+    /// Allows links over RDMA, whose traffic is not encrypted, between nodes that have authenticated each other ([`Builder::trust`]).
+    pub fn rdma_plaintext(mut self) -> Self {
+        self.rdma_plaintext = true;
+        self
+    }
+
     /// Sets whether links go over RDMA.
     pub fn rdma(mut self, rdma: Rdma) -> Self {
         self.rdma = rdma;
@@ -360,18 +389,23 @@ impl Builder {
     pub fn check(self) -> Result<(), NodeError> {
         let (options, builder) = self.checked()?;
         builder.placed(&options)?;
+        if let Some((source, owner)) = builder.trust {
+            Trust::load(source, owner)?;
+        }
         rules_of(builder.rules, &options, &builder.routes).map(drop)
     }
 
     /// Performs the checks of the settings themselves. Returns the options for links, and the builder without them.
-    fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
+    pub(crate) fn checked(self) -> Result<(LinkOptions, Self), NodeError> {
         let Self {
             listen,
             peers,
             from,
             rules,
             plaintext,
-            rdma,
+            ref trust,
+            rdma_plaintext,
+            mut rdma,
             busy_poll,
             socket_buffer,
             node,
@@ -396,7 +430,13 @@ impl Builder {
         listen.iter().try_for_each(|address| checks::is_no_folder("listen", address))?;
         let of_peers = || peers.iter().flat_map(|(_, addresses)| addresses);
         of_peers().try_for_each(|address| checks::is_no_folder("peer.address", address))?;
-        if !plaintext {
+        if trust.is_some() && !rdma_plaintext {
+            if rdma == Rdma::Require {
+                return Err(NodeError::RdmaPlaintext);
+            }
+            rdma = Rdma::Off;
+        }
+        if !plaintext && trust.is_none() {
             listen.iter().try_for_each(|address| checks::stays_here("listen", address))?;
             of_peers().try_for_each(|address| checks::stays_here("peer.address", address))?;
         }
@@ -423,14 +463,20 @@ impl Builder {
         };
         system::watch_forks();
         let system = |errno: Errno| NodeError::System { what: "a serving thread's descriptors", errno };
+        let trust = self.trust.map(|(source, owner)| Trust::load(source, owner)).transpose()?;
         let pool = ReceivePool::new(self.receive_budget).map_err(|_| system(Errno::EMFILE))?;
         let waiting = WaitOverride { policy: self.policy, bound: self.spin_down };
         let waits = (waiting, self.boost, self.engine);
         let workers = Pool::new(PoolLimits { workers: self.workers, futures: self.max_futures });
-        let host =
-            NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool).map_err(system)?;
+        let host = NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool, trust)
+            .map_err(system)?;
         let host = Arc::new(host);
         let rules = rules_of(self.rules, &options, &self.routes)?;
+        if rules.name_roles() && !host.trust.as_ref().is_some_and(Trust::has_roles) {
+            tracing::warn!(
+                "an [[allow]] names a role, which no peer has without certificates ([trust] mode = \"tls\")"
+            );
+        }
         host.rules.set(rules).expect("set once");
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");

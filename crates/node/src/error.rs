@@ -15,6 +15,15 @@ pub enum NodeError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The credentials are wrong.
+    #[error("trust: {0}")]
+    Trust(#[from] pronto_trust::TrustError),
+    /// RDMA needs its own permission next to TLS, as its traffic is never encrypted.
+    #[error(
+        "rdma = \"require\" with TLS: traffic over RDMA is not encrypted: permit it with `rdma_plaintext = true` in [trust], or with \
+         `Builder::rdma_plaintext`"
+    )]
+    RdmaPlaintext,
     /// A message type has two handlers in one service.
     #[error("message type {name:?} is handled twice in one service: register one handler for it")]
     HandledTwice {

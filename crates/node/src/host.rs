@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_core::executor::{Channels, Circumstances, Polled, alone};
-use pronto_core::session::{DownCause, Event, Identity, Limits, LinkInfo, Session, Sink};
+use pronto_core::session::{DownCause, Event, Evidence, Identity, Limits, LinkInfo, Session, Sink};
 use pronto_core::wait::{ServingWaits, WaitOverride};
 use pronto_core::{Clock, Executor, Nanos, Note, WaitPolicy};
 use pronto_fabric_tcp::ReceivePool;
@@ -21,6 +21,7 @@ use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
 use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use pronto_trust::TrustError;
 use pronto_wire::NodeId;
 
 use crate::access::Rules;
@@ -44,6 +45,7 @@ use crate::system;
 use crate::threads::boost::{Boost, Boosting};
 use crate::threads::placement::Placement;
 use crate::threads::sched_class;
+use crate::trust::Trust;
 use crate::waits::contention::ContentionEvidence;
 
 /// The session type of this node.
@@ -68,6 +70,8 @@ pub struct NodeHost {
     pub(crate) futures: Futures,
     /// Memory for messages that arrive over TCP.
     pub(crate) receive_pool: Arc<ReceivePool>,
+    /// Credentials, if connections over TCP are encrypted.
+    pub(crate) trust: Option<Trust>,
     /// Wakes the links thread.
     pub(crate) links_event: EventFd,
     pub(crate) events: EventLog,
@@ -152,6 +156,7 @@ impl NodeHost {
         pool: Pool,
         max_peers: usize,
         receive_pool: Arc<ReceivePool>,
+        trust: Option<Trust>,
     ) -> Result<Self, Errno> {
         let boosting = Arc::new(Boosting::new(boost));
         let clock = NodeClock::start();
@@ -170,6 +175,7 @@ impl NodeHost {
             pool,
             futures: Futures::default(),
             receive_pool,
+            trust,
             links_event: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             events: EventLog::default(),
             panics: Panics::default(),
@@ -267,6 +273,28 @@ impl NodeHost {
 
     pub(crate) fn sessions(&self) -> Vec<Arc<NodeSession>> {
         self.peers.read().expect("no holder panics").values().cloned().collect()
+    }
+
+    /// Ends the session with a peer, and its link.
+    pub(crate) fn take_down(self: &Arc<Self>, session: &Arc<NodeSession>, cause: DownCause) {
+        let mut sink = WaitingSink { host: self, session };
+        session.take_down(cause, &mut sink, &**self);
+    }
+
+    /// Reads the credentials again, and ends the links of peers that it no longer trusts. Returns their number.
+    pub(crate) fn reload_trust(self: &Arc<Self>) -> Result<usize, TrustError> {
+        let Some(trust) = &self.trust else { return Ok(0) };
+        let denied = trust.reload()?;
+        for (peer, reason) in &denied {
+            let Some(session) = self.known_session(*peer) else { continue };
+            // The peer may have another link by now, over shared memory.
+            let is_meant = |info: LinkInfo| matches!(info.evidence, Evidence::Certificate | Evidence::Key);
+            if session.info(&**self).is_some_and(is_meant) {
+                tracing::warn!(node = %peer, %reason, "ended the link of a peer that this node no longer trusts");
+                self.take_down(&session, DownCause::Untrusted);
+            }
+        }
+        Ok(denied.len())
     }
 
     /// Records a failed attempt to reach a peer. Returns whether the reason is new: a peer with several addresses can have several

@@ -19,6 +19,7 @@ mod serving;
 mod status;
 mod system;
 mod threads;
+mod trust;
 mod waits;
 
 pub use access::RuleError;
@@ -32,6 +33,7 @@ pub use measure::threshold::measure_soon as measure_thresholds;
 pub use node::{Down, Node, PeerStatus, Status, region};
 pub use pronto_progress as progress;
 pub use pronto_topology as topology;
+pub use pronto_trust as credentials;
 pub use queue_pair::{AnyLease, AnyQueuePair};
 pub use rdma::Rdma;
 pub use serving::futures::{HandlerFuture, MAX_FUTURES};

@@ -13,6 +13,7 @@ use pronto_progress::{Manager, Trigger};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{CallError, Peer, Request, multicall};
 use pronto_sync::atomic::Ordering;
+use pronto_trust::TrustError;
 use pronto_wire::{Class, Epoch, NodeId};
 
 use crate::builder::Builder;
@@ -26,6 +27,7 @@ use crate::serving;
 use crate::serving::sink::WaitingSink;
 use crate::status::awaiting::UntilState;
 use crate::status::events::Events;
+use crate::trust::Trust;
 use crate::waits::contention::ContentionCause;
 
 /// A running node. Dropping it takes its links down and ends its threads. [`Node::drain`] lets open calls end first.
@@ -35,6 +37,9 @@ pub struct Node {
     links: LinkMaker,
     server: Option<JoinHandle<()>>,
 }
+
+/// Description of the credentials of a node without.
+const NO_TRUST: &str = "none: TCP is not encrypted, and peers are known by their addresses";
 
 /// Allocates memory that peers can be granted access to, on any transport. It needs no node. The memory is zeroed, and committed
 /// when it is first touched.
@@ -72,6 +77,8 @@ pub struct Status {
     /// Placement on the machine and its reason, such as `on CPUs 8-15: node 1, near eth1; mlx5_0: memory of node 1, completion
     /// vector 3, ...`.
     pub placement: String,
+    /// Credentials of the node, such as `TLS with certificates: node 2, 364 days left`, or `none: ...` without.
+    pub trust: String,
     /// Counters of the manager; see [`pronto_progress::Counters`].
     pub progress: Vec<(&'static str, u64)>,
     /// Incoming connections that were rejected, by reason. Reasons that never occurred are left out.
@@ -243,6 +250,15 @@ impl Node {
         as_handler(MayWait::Never, || self.manager().poll(Trigger::Yield)).unwrap_or(0)
     }
 
+    /// Reads the certificates, keys and revocations of [`crate::Builder::trust`] again, for later connections. Ends the links of peers that the
+    /// node no longer trusts, and returns their number. If the files are wrong, the node keeps its present credentials.
+    ///
+    /// # Errors
+    /// The file that cannot be read, or is wrong.
+    pub fn reload_trust(&self) -> Result<usize, TrustError> {
+        self.host.reload_trust()
+    }
+
     /// Subscribes to the events of peers from now on.
     pub fn events(&self) -> Events {
         self.host.events.subscribe()
@@ -310,6 +326,7 @@ impl NodeHost {
             engine: host.serving.described(),
             carries: threshold::described(),
             placement: host.placement.get().map_or_else(String::new, ToString::to_string),
+            trust: host.trust.as_ref().map_or_else(|| NO_TRUST.into(), Trust::describe),
             progress: host.serving.manager.counters().each().to_vec(),
             refused: host.refusals.each(),
             failed_dials: host.failed_dials.each(),

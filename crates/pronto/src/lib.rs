@@ -38,7 +38,7 @@ pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Down, EVENTS_HELD, Events, HandlerFuture, MAX_FUTURES,
     Missed, Node, NodeError, NodeHost, PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds, region,
 };
-pub use pronto_node::{admin, progress, topology};
+pub use pronto_node::{admin, credentials, progress, topology};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
     AccessError, Bytes, CallError, CallRejection, Class, DEFAULT_TIMEOUT, Epoch, FailureCode, HandlerError,

@@ -2,7 +2,9 @@
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits, QueuePair as _};
-use pronto_core::session::{Event, Identity, Inbound, Limits, Links, Session, Sink, agree, greet};
+use pronto_core::session::{
+    Authenticated, Event, Identity, Inbound, Limits, Links, Session, Sink, agree, greet,
+};
 use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Class, Epoch, NodeId, SessionId};
 
@@ -36,7 +38,8 @@ fn linked(world: &SimWorld, pairs: [SimQueuePair; 2]) -> (Session<SimQueuePair>,
     };
     let limits = Limits::default();
     let theirs = greet(&identity(2), &limits, NodeId(1), None);
-    let agreement = agree(&identity(1), &limits, theirs, SessionId(7), None).expect("the greetings match");
+    let agreement = agree(&identity(1), &limits, Authenticated::claimed(theirs), SessionId(7), None)
+        .expect("the greetings match");
     let (session, mut events) = (Session::new(NodeId(2), limits), Events::default());
     session.install(Links { pairs, agreement }, &mut events, &SimExecutor::new(world));
     (session, events)

@@ -3,7 +3,8 @@
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits};
 use pronto_core::session::{
-    Event, Identity, Inbound, Limits, Links, OutgoingPayload, Session, Sink, TypeKey, agree, greet,
+    Authenticated, Event, Identity, Inbound, Limits, Links, OutgoingPayload, Session, Sink, TypeKey, agree,
+    greet,
 };
 use pronto_sim::{SimExecutor, SimLease, SimNode, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Class, Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeEntry, TypeId};
@@ -51,8 +52,8 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Session<SimQueuePair>; 2]
     let executor = SimExecutor::new(world);
     let end = |me: u16, peer: u16, pairs| {
         let theirs = greet(&identity(peer), &limits(), NodeId(me), None);
-        let agreement =
-            agree(&identity(me), &limits(), theirs, SessionId(7), None).expect("the greetings match");
+        let agreement = agree(&identity(me), &limits(), Authenticated::claimed(theirs), SessionId(7), None)
+            .expect("the greetings match");
         let session = Session::new(NodeId(peer), limits());
         session.install(Links { pairs, agreement }, &mut Nobody, &executor);
         session

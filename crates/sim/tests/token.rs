@@ -8,8 +8,8 @@ use std::rc::Rc;
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, ConnectionLimits};
 use pronto_core::session::{
-    CallSpec, Callee, DetachedToken, End, Event, Identity, Inbound, Limits, Links, OutgoingPayload, Response,
-    Session, Sink, TypeKey, agree, greet,
+    Authenticated, CallSpec, Callee, DetachedToken, End, Event, Identity, Inbound, Limits, Links,
+    OutgoingPayload, Response, Session, Sink, TypeKey, agree, greet,
 };
 use pronto_sim::{SimExecutor, SimLease, SimNode, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{
@@ -76,8 +76,8 @@ fn sessions(world: &SimWorld, nodes: [SimNode; 2]) -> [Origin; 2] {
     let end = |me: u16, peer: u16, pairs| {
         let executor = SimExecutor::new(world);
         let theirs = greet(&identity(peer), &limits(), NodeId(me), None);
-        let agreement =
-            agree(&identity(me), &limits(), theirs, SessionId(7), None).expect("the greetings match");
+        let agreement = agree(&identity(me), &limits(), Authenticated::claimed(theirs), SessionId(7), None)
+            .expect("the greetings match");
         let session = Rc::new(Session::new(NodeId(peer), limits()));
         session.install(Links { pairs, agreement }, &mut Requests(|_: Inbound<'_, _>| {}), &executor);
         Origin { session, executor }

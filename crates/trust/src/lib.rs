@@ -27,7 +27,7 @@ pub use credentials::{ALPN, Credentials, Source, server_name};
 pub use denied::{Denied, alert_reason};
 pub use error::TrustError;
 pub use identity::{FIRST_VISITOR, Identity, Name};
-pub use names::NameFault;
+pub use names::{NameFault, is_word};
 pub use public_key::{PublicKey, PublicKeyError};
 pub use timestamp::Timestamp;
 

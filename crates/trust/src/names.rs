@@ -149,7 +149,7 @@ pub(crate) fn is_domain(text: &str) -> bool {
 }
 
 /// Returns whether the text can name an operator or a role (a path segment of SPIFFE-ID, section 2.2).
-pub(crate) fn is_word(text: &str) -> bool {
+pub fn is_word(text: &str) -> bool {
     let permitted = |c: u8| c.is_ascii_alphanumeric() || b".-_".contains(&c);
     (1..=MAX_WORD).contains(&text.len()) && text.bytes().all(permitted) && text != "." && text != ".."
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use pronto::admin::FIRST_VISITOR;
+use pronto::credentials::Source;
 use pronto::{Address, Config, Node, NodeError, NodeId, Peer};
 
 /// A connected peer, and the visitor node that must outlive its use.
@@ -40,7 +41,7 @@ pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
                 .help("Address at which the node listens: shm:PATH, shm:@NAME or tcp:HOST:PORT"),
         )
         .arg(Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
-            "Read the address from this configuration file instead of --at. Contacts the file's own node, or NODE if it is one of its peers",
+            "Read the address from this configuration file instead of --at, and the credentials ([trust]) as well. Contacts the file's own node, or NODE if it is one of its peers",
         ))
         .group(ArgGroup::new("where").args(["at", "config"]).required(true))
         .arg(
@@ -60,11 +61,18 @@ pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
 
 /// Connects to the node that the options name.
 pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
-    let Target { node, addresses, plaintext } = target(options)?;
+    let Target { node, addresses, plaintext, trust } = target(options)?;
     let limit = Duration::from_secs(*options.get_one("timeout").expect("has a default"));
     let mut builder = Node::visitor().name("visitor");
     if plaintext {
         builder = builder.plaintext_i_understand();
+    }
+    if let Some((source, owner)) = trust {
+        // A certificate names its owner, which need not be the node of the file. A key is that of the file's node.
+        builder = match source {
+            Source::Certificates { .. } => builder.trust(source),
+            Source::Keys { .. } => builder.trust_of(owner, source),
+        };
     }
     let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
     let visitor = visitor.map_err(|error| match error {
@@ -92,17 +100,20 @@ struct Target {
     addresses: Vec<String>,
     /// Whether unencrypted traffic between hosts is allowed.
     plaintext: bool,
+    /// Credentials for the visitor, and the node that has them.
+    trust: Option<(Source, NodeId)>,
 }
 
 fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     let named = options.get_one::<u16>("node").copied();
     if let (Some(node), Some(at)) = (named, options.get_one::<Address>("at")) {
         let (node, plaintext) = (NodeId(node), options.get_flag("plaintext"));
-        return Ok(Target { node, addresses: vec![at.to_string()], plaintext });
+        return Ok(Target { node, addresses: vec![at.to_string()], plaintext, trust: None });
     }
     let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
     let config = Config::read(file)?;
     let node = named.unwrap_or(config.node);
+    let trust = config.trust_source()?.map(|source| (source, NodeId(config.node)));
     let plaintext = config.plaintext.is_some() || options.get_flag("plaintext");
     let addresses = if node == config.node {
         config.listen
@@ -118,5 +129,5 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
             file.display()
         );
     }
-    Ok(Target { node: NodeId(node), addresses, plaintext })
+    Ok(Target { node: NodeId(node), addresses, plaintext, trust })
 }

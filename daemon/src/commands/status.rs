@@ -116,6 +116,7 @@ fn as_json(report: &StatusReport) -> serde_json::Value {
         "engine": report.engine,
         "carries": report.carries,
         "placement": report.placement,
+        "trust": report.trust,
         "progress": counts(&report.progress),
         "refused": counts(&report.refused),
         "failed_dials": counts(&report.failed_dials),
@@ -141,6 +142,7 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     let _ = writeln!(text, "  boost     {}", report.boost);
     let _ = writeln!(text, "  carries   {}", report.carries);
     let _ = writeln!(text, "  placed    {}", report.placement);
+    let _ = writeln!(text, "  trust     {}", report.trust);
     let _ = writeln!(text, "  engine    {}", report.engine);
     for counter in report.progress.iter().filter(|counter| all || counter.count != 0) {
         let _ = writeln!(text, "            {:<20}{:>14}", counter.name, counter.count);
@@ -257,6 +259,7 @@ mod tests {
             contention: None,
             serves: "adaptive, as configured; messages come after 12 us; polls for 20 us".into(),
             boost: "slice (module: not loaded)".into(),
+            trust: "TLS with certificates: node 1, 90 days left".into(),
             engine: "idle, sources: 2".into(),
             carries: "shm 8192 B, tcp 4096 B (assumed)".into(),
             placement: "on CPUs 8-15: node 1, near eth1".into(),

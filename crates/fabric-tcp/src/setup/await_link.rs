@@ -1,12 +1,12 @@
 //! Waiting until a link is complete, or until one of its connections breaks.
 
-use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 
+use super::channel::Channel;
 use super::deadline::Deadline;
 use super::{Purpose, purpose_of};
 use crate::error::SetupError;
@@ -17,7 +17,11 @@ const CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
 /// Waits, as the acceptor, until `arrived` is signalled. Until then the dialler must send nothing on the first
 /// connection, so that anything readable there ends the wait.
-pub(super) fn second(first: &TcpStream, arrived: &EventFd, deadline: Deadline) -> Result<(), SetupError> {
+pub(super) fn second(first: &Channel, arrived: &EventFd, deadline: Deadline) -> Result<(), SetupError> {
+    if first.has_unread() {
+        return Err(SetupError::OutOfTurn);
+    }
+    let first = first.stream();
     loop {
         let mut fds =
             [PollFd::new(first.as_fd(), PollFlags::POLLIN), PollFd::new(arrived.as_fd(), PollFlags::POLLIN)];
@@ -36,21 +40,27 @@ pub(super) fn second(first: &TcpStream, arrived: &EventFd, deadline: Deadline) -
 }
 
 /// Waits, as the dialler, until the acceptor reports on the first connection that it has both.
-pub(super) fn ready(first: &TcpStream, second: &TcpStream, deadline: Deadline) -> Result<(), SetupError> {
+pub(super) fn ready(first: &mut Channel, second: &Channel, deadline: Deadline) -> Result<(), SetupError> {
     loop {
         // Bytes on the second connection already belong to the link, and may arrive before the "ready" preamble.
-        let mut fds = [PollFd::new(first.as_fd(), PollFlags::POLLIN), PollFd::new(second.as_fd(), CLOSED)];
-        wait(&mut fds, deadline)?;
-        if fds[0].any() == Some(true) {
+        let mut fds = [
+            PollFd::new(first.stream().as_fd(), PollFlags::POLLIN),
+            PollFd::new(second.stream().as_fd(), CLOSED),
+        ];
+        if !first.has_unread() {
+            wait(&mut fds, deadline)?;
+        }
+        // `None` is an event for which nix has no name; it can only be the requested one.
+        let (is_there, is_over) = (fds[0].any() == Some(true), fds[1].any() != Some(false));
+        if is_there || first.has_unread() {
             let mut found = [0; 8];
-            deadline.read_exact(first, &mut found)?;
+            first.read_exact(deadline, &mut found)?;
             return match purpose_of(found)? {
                 Purpose::Ready => Ok(()),
                 _ => Err(SetupError::Preamble(found)),
             };
         }
-        // `None` is an event for which nix has no name; it can only be the requested one.
-        if fds[1].any() != Some(false) {
+        if is_over {
             return Err(SetupError::Lost);
         }
     }

@@ -36,18 +36,25 @@ impl Deadline {
         if left.is_zero() { Err(SetupError::TimedOut) } else { Ok(left) }
     }
 
-    pub(super) fn read_exact(self, mut stream: &TcpStream, out: &mut [u8]) -> Result<(), SetupError> {
+    pub(super) fn read_exact(self, stream: &TcpStream, out: &mut [u8]) -> Result<(), SetupError> {
         let mut filled = 0;
         while filled < out.len() {
+            filled += self.read(stream, &mut out[filled..])?;
+        }
+        Ok(())
+    }
+
+    /// Reads at least one byte.
+    pub(super) fn read(self, mut stream: &TcpStream, out: &mut [u8]) -> Result<usize, SetupError> {
+        loop {
             stream.set_read_timeout(Some(self.left()?))?;
-            match stream.read(&mut out[filled..]) {
+            match stream.read(out) {
                 Ok(0) => return Err(SetupError::Lost),
-                Ok(n) => filled += n,
+                Ok(n) => return Ok(n),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
     }
 
     pub(super) fn write_all(self, mut stream: &TcpStream, mut bytes: &[u8]) -> Result<(), SetupError> {

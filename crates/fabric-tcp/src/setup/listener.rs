@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 
+use super::channel::Channel;
 use super::deadline::Deadline;
 use super::handshake::{Canceller, Handshake};
 use super::{Options, Purpose, Token, await_link, preamble, purpose_of};
@@ -34,6 +35,8 @@ pub struct ListenerCounters {
     pub bad_preambles: u64,
     /// Second connections with a token for which no handshake waits.
     pub unknown_tokens: u64,
+    /// Connections on which the TLS handshake failed, or which used TLS where this side does not, or the other way round.
+    pub untrusted: u64,
     /// Connections that did not state their purpose in time, or closed.
     pub silent: u64,
 }
@@ -48,10 +51,10 @@ pub struct Listener {
 
 impl Listener {
     /// Listens at an address. Rejects addresses other than loopback unless `options` permit unencrypted traffic; this
-    /// includes addresses of other network namespaces.
+    /// includes addresses of other network namespaces. With TLS all addresses are permitted.
     pub fn bind(addr: impl ToSocketAddrs, options: Options) -> Result<Self, SetupError> {
         let addrs: Vec<SocketAddr> = addr.to_socket_addrs()?.collect();
-        addrs.iter().try_for_each(|addr| options.plaintext.check(*addr))?;
+        addrs.iter().try_for_each(|addr| options.check(*addr))?;
         let listener = TcpListener::bind(&addrs[..])?;
         Ok(Self { listener, options, shared: Arc::default() })
     }
@@ -67,7 +70,7 @@ impl Listener {
             match self.listener.accept() {
                 Ok((stream, peer)) => {
                     if let Some(permit) = Permit::acquire(&self.shared, Stage::Unidentified) {
-                        return Ok(Incoming { stream, peer, options: self.options, permit });
+                        return Ok(Incoming { stream, peer, options: self.options.clone(), permit });
                     }
                 }
                 // The connection closed before it was accepted, or a signal arrived: the listener still works.
@@ -116,7 +119,7 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     token: Token,
-    hand: SyncSender<TcpStream>,
+    hand: SyncSender<Channel>,
     /// Signalled after the connection was handed over.
     bell: Arc<EventFd>,
 }
@@ -174,13 +177,13 @@ impl Drop for Permit {
 pub(super) struct Expected<'a> {
     permit: &'a Permit,
     token: Token,
-    arrived: Receiver<TcpStream>,
+    arrived: Receiver<Channel>,
     bell: Arc<EventFd>,
 }
 
 impl Expected<'_> {
     /// Waits for the second connection. Fails early if the first one breaks.
-    pub(super) fn wait(&self, first: &TcpStream, deadline: Deadline) -> Result<TcpStream, SetupError> {
+    pub(super) fn wait(&self, first: &Channel, deadline: Deadline) -> Result<Channel, SetupError> {
         await_link::second(first, &self.bell, deadline)?;
         self.arrived.try_recv().map_err(|_| SetupError::Lost)
     }
@@ -222,6 +225,9 @@ impl Incoming {
             match error {
                 SetupError::Preamble(_) => counters.bad_preambles += 1,
                 SetupError::UnknownToken => counters.unknown_tokens += 1,
+                SetupError::Tls(_) | SetupError::PeerWithoutTls | SetupError::PeerRequiresTls => {
+                    counters.untrusted += 1;
+                }
                 // Counted where it was rejected.
                 SetupError::Crowded => {}
                 _ => counters.silent += 1,
@@ -236,27 +242,45 @@ impl Incoming {
         let first = deadline.or_after(FIRST_BYTES);
         let mut found = [0; 8];
         first.read_exact(&stream, &mut found)?;
+        let mut channel = Channel::plain(stream);
+        let tls = options.tls.as_ref();
         match purpose_of(found)? {
-            Purpose::First => {
+            purpose @ (Purpose::First | Purpose::SecureFirst) => {
                 let permit = Permit::acquire(&permit.shared, Stage::Handshake).ok_or(SetupError::Crowded)?;
-                deadline.write_all(&stream, &preamble(Purpose::Answer))?;
-                Ok(Some(Handshake::accepted(stream, peer, deadline, options, permit)))
+                channel.write_all(deadline, &preamble(options.purpose(Purpose::Answer)))?;
+                match (purpose, tls) {
+                    (Purpose::First, None) => {}
+                    (Purpose::SecureFirst, Some(tls)) => {
+                        channel.secure(tls.server()?, deadline)?;
+                        channel.write_all(deadline, &preamble(Purpose::SecureAnswer))?;
+                    }
+                    (_, Some(_)) => return Err(SetupError::PeerWithoutTls),
+                    (_, None) => return Err(SetupError::PeerRequiresTls),
+                }
+                Ok(Some(Handshake::accepted(channel, peer, deadline, options, permit)))
             }
-            Purpose::Second => {
+            purpose @ (Purpose::Second | Purpose::SecureSecond) => {
                 let mut token = Token::default();
-                first.read_exact(&stream, &mut token)?;
+                match (purpose, tls) {
+                    (Purpose::Second, None) => channel.read_exact(first, &mut token)?,
+                    (Purpose::SecureSecond, Some(tls)) => {
+                        channel.secure(tls.server()?, deadline)?;
+                        channel.read_exact(deadline, &mut token)?;
+                    }
+                    _ => return Err(SetupError::UnknownToken),
+                }
                 let mut state = permit.shared.lock();
                 let place = state.waiting.iter().position(|waiting| waiting.token == token);
                 // Removed from the list: a token is valid for one connection.
                 let Waiting { hand, bell, .. } =
                     state.waiting.swap_remove(place.ok_or(SetupError::UnknownToken)?);
                 drop(state);
-                hand.try_send(stream).map_err(|_| SetupError::UnknownToken)?;
+                hand.try_send(channel).map_err(|_| SetupError::UnknownToken)?;
                 // If the counter is full, the descriptor is readable already.
                 let _full = bell.write(1);
                 Ok(None)
             }
-            Purpose::Answer | Purpose::Ready => Err(SetupError::Preamble(found)),
+            Purpose::Answer | Purpose::SecureAnswer | Purpose::Ready => Err(SetupError::Preamble(found)),
         }
     }
 }

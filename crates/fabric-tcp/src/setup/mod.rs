@@ -21,6 +21,7 @@
 //! connections. An acceptor's `establish` waits for a second connection, so it must not run on the thread that accepts.
 
 mod await_link;
+mod channel;
 mod deadline;
 mod handshake;
 mod listener;
@@ -28,9 +29,12 @@ mod pair;
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::sync::Arc;
 
 use crate::error::SetupError;
+use crate::tls::Tls;
 
+pub(crate) use channel::Channel;
 pub use handshake::{Canceller, Handshake, Link};
 pub use listener::{Incoming, Listener, ListenerCounters, MAX_HALF_OPEN};
 
@@ -59,8 +63,10 @@ impl Plaintext {
 }
 
 /// Options of both sides of a set-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Encryption and authentication by TLS 1.3, both sides of a link; `None` for connections without.
+    pub tls: Option<Arc<Tls>>,
     /// Permission for traffic to leave the host unencrypted.
     pub plaintext: Plaintext,
     /// Time after which the connection counts as lost if the peer's kernel does not acknowledge sent data. A peer that
@@ -82,12 +88,30 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            tls: None,
             plaintext: Plaintext::default(),
             answer_timeout: ANSWER_TIMEOUT,
             busy_poll: Duration::ZERO,
             busy_poll_packets: None,
             prefer_busy_poll: false,
             socket_buffer: None,
+        }
+    }
+}
+
+impl Options {
+    /// Returns an error if traffic to this address would leave the host unencrypted without permission.
+    fn check(&self, addr: SocketAddr) -> Result<(), SetupError> {
+        if self.tls.is_some() { Ok(()) } else { self.plaintext.check(addr) }
+    }
+
+    /// Returns the purpose to state for a connection, which depends on whether it is encrypted.
+    const fn purpose(&self, purpose: Purpose) -> Purpose {
+        match (purpose, self.tls.is_some()) {
+            (Purpose::First, true) => Purpose::SecureFirst,
+            (Purpose::Answer, true) => Purpose::SecureAnswer,
+            (Purpose::Second, true) => Purpose::SecureSecond,
+            (purpose, _) => purpose,
         }
     }
 }
@@ -103,6 +127,24 @@ enum Purpose {
     Answer = b'a',
     Second = b'2',
     Ready = b'r',
+    /// As [`Self::First`]; a TLS handshake follows.
+    SecureFirst = b'3',
+    /// As [`Self::Answer`], of a side that accepts TLS only.
+    SecureAnswer = b't',
+    /// As [`Self::Second`]; a TLS handshake follows.
+    SecureSecond = b'4',
+}
+
+impl Purpose {
+    const ALL: [Self; 7] = [
+        Self::First,
+        Self::Answer,
+        Self::Second,
+        Self::Ready,
+        Self::SecureFirst,
+        Self::SecureAnswer,
+        Self::SecureSecond,
+    ];
 }
 
 /// Returns a preamble of 8 bytes.
@@ -112,10 +154,7 @@ fn preamble(purpose: Purpose) -> [u8; 8] {
 }
 
 fn purpose_of(found: [u8; 8]) -> Result<Purpose, SetupError> {
-    [Purpose::First, Purpose::Answer, Purpose::Second, Purpose::Ready]
-        .into_iter()
-        .find(|purpose| preamble(*purpose) == found)
-        .ok_or(SetupError::Preamble(found))
+    Purpose::ALL.into_iter().find(|purpose| preamble(*purpose) == found).ok_or(SetupError::Preamble(found))
 }
 
 /// Identifier that assigns the second connection to the first.

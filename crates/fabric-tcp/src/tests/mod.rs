@@ -19,6 +19,7 @@ use pronto_core::fabric::{
 };
 use pronto_wire::RawHeader;
 
+use crate::setup::Channel;
 use crate::{Lease, Options, ReceivePool, TcpQueuePair};
 
 /// Longer than anything here takes, shorter than the time limit of a test run.
@@ -41,7 +42,7 @@ fn streams() -> (TcpStream, TcpStream) {
 
 fn over(stream: TcpStream, limits: &ConnectionLimits, pool: &Arc<ReceivePool>) -> TcpQueuePair {
     let options = Options { answer_timeout: Duration::from_secs(10), ..Options::default() };
-    TcpQueuePair::new(stream, Class::Bulk, limits, pool, &options).unwrap()
+    TcpQueuePair::new(Channel::plain(stream), Class::Bulk, limits, pool, &options).unwrap()
 }
 
 /// Returns two connected queue pairs with a pool each.

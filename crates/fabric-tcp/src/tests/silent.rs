@@ -33,7 +33,7 @@ fn impatient() -> (TcpQueuePair, TcpStream) {
     let (a, b) = streams();
     let options = Options { answer_timeout: Duration::from_millis(ANSWER_MS), ..Options::default() };
     let pool = ReceivePool::new(64 << 20).unwrap();
-    (TcpQueuePair::new(a, Class::Bulk, &LIMITS, &pool, &options).unwrap(), b)
+    (TcpQueuePair::new(Channel::plain(a), Class::Bulk, &LIMITS, &pool, &options).unwrap(), b)
 }
 
 /// Makes the kernel drop every later packet for this socket without an answer, as if its host were gone.

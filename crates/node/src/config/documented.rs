@@ -12,7 +12,7 @@ use crate::Builder;
 const NO_DEFAULT: [&str; 4] = ["node", "name", "listen", "peer"];
 
 /// Keys that the document shows as comments, because they have no default or one that is no constant.
-const COMMENTED: [&str; 8] = [
+const COMMENTED: [&str; 13] = [
     "spin_down_us",
     "plaintext",
     "tcp.busy_poll_packets",
@@ -21,16 +21,22 @@ const COMMENTED: [&str; 8] = [
     "allow",
     "allow.who",
     "allow.types",
+    "peer.key",
+    "trust.certificate",
+    "trust.key",
+    "trust.authorities",
+    "trust.revoked",
 ];
 
 /// Tables of the file, each with a text that leads to a key in it.
-const TABLES: [(&str, &str); 6] = [
+const TABLES: [(&str, &str); 7] = [
     ("", ""),
     ("peer.", "[[peer]]\n"),
     ("limits.", "[limits]\n"),
     ("allow.", "[[allow]]\n"),
     ("tcp.", "[tcp]\n"),
     ("placement.", "[placement]\n"),
+    ("trust.", "[trust]\n"),
 ];
 
 /// Returns the block of the document that has every key.
@@ -82,7 +88,15 @@ fn the_document_has_the_keys_of_the_parser() {
     let known = known();
     assert!(known.len() > 30, "the parser's error lists its keys: {known:?}");
     assert_eq!(keys(&with_comments()), known);
-    Config::parse(&with_comments()).expect("every documented value is valid");
+    // Keys of peers and certificates exclude each other, and both exclude plaintext.
+    let (tls, keys) = (["plaintext = ", "key = \"ed25519:"], ["plaintext = ", "certificate = "]);
+    for (mode, without) in
+        [("tls", &tls[..]), ("keys", &[&keys[..], &["authorities = ", "revoked = "]].concat())]
+    {
+        let text = with_comments().replace("mode = \"none\"", &format!("mode = \"{mode}\""));
+        let lines = text.lines().filter(|line| !without.iter().any(|key| line.starts_with(key)));
+        Config::parse(&lines.collect::<Vec<_>>().join("\n")).expect("every documented value is valid");
+    }
 }
 
 #[test]

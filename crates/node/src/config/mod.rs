@@ -5,6 +5,7 @@ pub(crate) mod checks;
 #[cfg(test)]
 mod documented;
 mod shape;
+mod trust;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,6 +16,7 @@ use pronto_core::session::{Doorbells, Limits};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_progress::{BusyPoll, Engine};
 use pronto_topology::{ListFault, Wish};
+use pronto_trust::PublicKeyError;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -64,6 +66,9 @@ pub struct Config {
     /// Permission for unencrypted traffic outside this host; the only permitted value is `"i understand"`.
     #[serde(default)]
     pub plaintext: Option<String>,
+    /// Encryption and authentication of TCP connections.
+    #[serde(default)]
+    pub trust: TrustConfig,
     /// Use of RDMA for links between hosts: `auto`, `off`, `require`.
     #[serde(default)]
     pub rdma: Rdma,
@@ -123,6 +128,42 @@ pub struct PeerConfig {
     /// Networks or addresses from which the peer connects over TCP, apart from the hosts of its addresses.
     #[serde(default)]
     pub from: Vec<String>,
+    /// Public key of the peer, for `trust.mode = "keys"`.
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+/// Encryption and authentication of TCP connections, in a configuration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustConfig {
+    /// `none`, `tls` (certificates) or `keys` (public keys of the peers).
+    #[serde(default)]
+    pub mode: TrustMode,
+    /// PEM file with the certificate of the node, and those between it and the authority.
+    pub certificate: Option<PathBuf>,
+    /// PEM file with the private key of the node.
+    pub key: Option<PathBuf>,
+    /// PEM file with the certificates of the authorities that issue the nodes' certificates.
+    pub authorities: Option<PathBuf>,
+    /// PEM file with the revocation lists of these authorities.
+    pub revoked: Option<PathBuf>,
+    /// Permission for links over RDMA, whose traffic is not encrypted.
+    #[serde(default)]
+    pub rdma_plaintext: bool,
+}
+
+/// The proof that nodes have of each other over TCP.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum TrustMode {
+    /// None; nothing is encrypted.
+    #[default]
+    None,
+    /// Certificates of an authority.
+    Tls,
+    /// Public keys in the configuration.
+    Keys,
 }
 
 /// A rule in a configuration: the message types that some peers may use.
@@ -269,6 +310,30 @@ pub enum ConfigError {
         /// The fault in the list.
         fault: ListFault,
     },
+    /// A key is missing that another one requires.
+    #[error("{key} needs {needs} too")]
+    Missing {
+        /// The key.
+        key: &'static str,
+        /// The missing key.
+        needs: &'static str,
+    },
+    /// A key contradicts another one.
+    #[error("{key} has no effect with {with}: remove it")]
+    Useless {
+        /// The key.
+        key: &'static str,
+        /// The other key and its value.
+        with: &'static str,
+    },
+    /// A public key of a peer is wrong.
+    #[error("peer {peer}: key: {cause}")]
+    PublicKey {
+        /// The peer.
+        peer: u16,
+        /// The reason.
+        cause: PublicKeyError,
+    },
     /// A key has no effect without another one.
     #[error("{key} needs {needs}")]
     Needs {
@@ -363,7 +428,7 @@ impl Config {
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::PeerTwice(pair[0]));
         }
-        if let Some(peer) = config.peer.iter().find(|peer| peer.address.is_empty() && peer.from.is_empty()) {
+        if let Some(peer) = config.peer.iter().find(|peer| !peer.can_connect()) {
             return Err(ConfigError::NoAddress(peer.node));
         }
         if config.rdma == Rdma::Require && !cfg!(feature = "verbs") {
@@ -372,6 +437,7 @@ impl Config {
         config.tcp.check()?;
         config.placement.request()?;
         config.rules().try_for_each(|rule| rule.map(drop))?;
+        config.trust_source()?;
         Ok(config)
     }
 

@@ -7,7 +7,7 @@ use std::thread::sleep;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_core::Clock as _;
-use pronto_core::session::{Agreement, agree, greet};
+use pronto_core::session::{Agreement, Authenticated, Evidence, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_sync::atomic::Ordering;
@@ -16,12 +16,13 @@ use pronto_wire::{Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{By, NOT_OFFERED, connections};
 use super::places::{Node, Place};
-use super::sources::Origin;
+use super::sources::{Origin, Remote};
 use super::{NoLink, Shared};
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
 use crate::links::attempts::{Attempt, Canceller};
 use crate::system;
+use crate::trust::Proved;
 
 /// Result of an accepted greeting.
 #[derive(Debug)]
@@ -118,46 +119,49 @@ impl Shared {
         }
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller()?);
-        let Accepted { session, mut agreement, reply, attempt } = match self.receive_greeting(
-            &theirs,
-            canceller,
-            false,
-            Origin::of_user(handshake.peer().same_user()),
-        ) {
-            Ok(accepted) => accepted,
-            Err(refusal) => {
-                handshake.send(&refusal.encode(self.host.identity.node))?;
-                return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
-            }
-        };
+        let remote = Remote::at(Origin::of_user(handshake.peer().same_user()));
+        let Accepted { session, mut agreement, reply, attempt } =
+            match self.receive_greeting(&theirs, canceller, false, &remote) {
+                Ok(accepted) => accepted,
+                Err(refusal) => {
+                    handshake.send(&refusal.encode(self.host.identity.node))?;
+                    return Err(NoLink::RefusedNode { refusal, node: node_of(&theirs) });
+                }
+            };
         place.greeted(Node::Configured)?;
         agreement.resumable = false;
-        (agreement.local, agreement.same_user) = (true, true);
+        agreement.local = true;
         let made = handshake.send(&reply).map_err(NoLink::from);
         let made = attempt.settle(made.and_then(|()| self.establish_shm(handshake, agreement)))?;
-        self.install(&session, made, Origin::SameUser, By::Peer);
+        self.install(&session, made, &remote, By::Peer)?;
         Ok(())
     }
 
     fn greet_tcp(self: &Arc<Self>, mut handshake: tcp::Handshake, place: &mut Place) -> Result<(), NoLink> {
+        let proved = self.identify(&handshake)?;
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Tcp(handshake.canceller()?);
         let device = self.device_for(&handshake)?;
         let from = handshake.peer_addr().ip().to_canonical();
-        let origin = Origin::tcp(from);
+        let remote = Remote { origin: Origin::tcp(from), proved };
         let Accepted { session, mut agreement, reply, attempt } =
-            match self.receive_greeting(&theirs, canceller, device.is_ok(), origin) {
+            match self.receive_greeting(&theirs, canceller, device.is_ok(), &remote) {
                 Ok(accepted) => accepted,
                 Err(refusal) => {
                     handshake.send(&refusal.encode(self.host.identity.node))?;
                     let node = node_of(&theirs);
-                    return Err(match (refusal, node) {
-                        (GreetingRefusal::NotPermitted, Some(node)) => NoLink::OtherSource { node, from },
+                    return Err(match (refusal, node, remote.proved) {
+                        (GreetingRefusal::NotPermitted, Some(claimed), Some(proved)) => {
+                            NoLink::OtherIdentity { claimed, found: proved.identity.name.to_string() }
+                        }
+                        (GreetingRefusal::NotPermitted, Some(node), None) => {
+                            NoLink::OtherSource { node, from }
+                        }
                         _ => NoLink::RefusedNode { refusal, node },
                     });
                 }
             };
-        place.greeted(self.sources.kind(agreement.peer))?;
+        place.greeted(self.sources.kind(agreement.peer, &remote))?;
         agreement.local = handshake.peer_addr().ip().is_loopback();
         let made = handshake.send(&reply).map_err(NoLink::from).and_then(|()| {
             let tried = match (device, agreement.features & RDMA != 0) {
@@ -169,7 +173,7 @@ impl Shared {
             };
             self.establish_between_hosts(handshake, agreement, tried)
         });
-        self.install(&session, attempt.settle(made)?, origin, By::Peer);
+        self.install(&session, attempt.settle(made)?, &remote, By::Peer)?;
         Ok(())
     }
 
@@ -179,7 +183,7 @@ impl Shared {
         bytes: &[u8],
         canceller: Canceller,
         has_rdma: bool,
-        origin: Origin,
+        remote: &Remote,
     ) -> Result<Accepted, GreetingRefusal> {
         let host = &self.host;
         let theirs = Greeting::decode(bytes).map_err(|_| GreetingRefusal::Malformed)?;
@@ -192,12 +196,12 @@ impl Shared {
         if theirs.windows.iter().any(|window| window.replies > pronto_core::session::MAX_CALLS) {
             return Err(GreetingRefusal::Malformed);
         }
-        if !self.sources.permits(theirs.node, origin) {
+        if !self.sources.permits(theirs.node, remote) {
             return Err(GreetingRefusal::NotPermitted);
         }
         let (attempts, peer) = (&self.attempts, theirs.node);
         let ((session, agreement, reply), attempt) =
-            attempts.accept(peer, canceller, || self.judge(theirs, has_rdma, origin))?;
+            attempts.accept(peer, canceller, || self.judge(theirs, has_rdma, remote))?;
         Ok(Accepted { session, agreement, reply, attempt })
     }
 
@@ -207,7 +211,7 @@ impl Shared {
         &self,
         theirs: Greeting,
         has_rdma: bool,
-        origin: Origin,
+        remote: &Remote,
     ) -> Result<(Arc<NodeSession>, Agreement, Vec<u8>), GreetingRefusal> {
         let host = &self.host;
         let known = host.known_session(theirs.node);
@@ -219,21 +223,40 @@ impl Shared {
             if !resumes {
                 return Err(if same_epoch { GreetingRefusal::Duplicate } else { GreetingRefusal::IdTaken });
             }
-            // A stranger may have read the id of the session on the network. A configured peer has other addresses of its own.
-            let is_stranger = self.sources.kind(theirs.node) == Node::Stranger;
-            if is_stranger && !self.sources.is_last(theirs.node, origin) {
+            if !self.sources.may_replace(theirs.node, remote) {
                 return Err(GreetingRefusal::NotPermitted);
             }
         }
         let id = if resumes { theirs.session } else { None };
         let id = id.unwrap_or_else(|| SessionId(system::random().max(1)));
         let target = theirs.node;
+        let theirs = Authenticated::new(theirs, self.evidence(remote));
         let agreement = agree(&host.identity, &host.limits, theirs, id, held.map(|held| held.session))?;
         let features = if has_rdma { RDMA } else { 0 };
         let reply = Greeting { features, ..greet(&host.identity, &host.limits, target, Some(id)) }.encode();
         // Only now, so that strangers whose greetings are refused leave no session behind.
         let session = host.session(target).ok_or(GreetingRefusal::TooManyPeers)?;
         Ok((session, agreement, reply))
+    }
+}
+
+impl Shared {
+    /// Returns the identity that the other side of a connection has proved; none if the node does not use TLS.
+    pub(super) fn identify(&self, handshake: &tcp::Handshake) -> Result<Option<Proved>, NoLink> {
+        match (&self.host.trust, handshake.peer_certificates()) {
+            (Some(trust), Some(chain)) => Ok(Some(trust.identify(chain)?)),
+            (Some(_), None) => Err(NoLink::Tcp(tcp::SetupError::PeerWithoutTls)),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// Returns how this node knows the other end of a connection.
+    pub(super) fn evidence(&self, remote: &Remote) -> Evidence {
+        match (&remote.proved, &self.host.trust, remote.origin) {
+            (Some(_), Some(trust), _) => trust.evidence(),
+            (_, _, Origin::SameUser) => Evidence::SameUser,
+            _ => Evidence::Claim,
+        }
     }
 }
 

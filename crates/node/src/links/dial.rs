@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use pronto_core::session::{Agreement, agree, greet};
+use pronto_core::session::{Agreement, Authenticated, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_wire::greeting::{MAX_GREETING, RDMA};
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, NodeId, SessionId};
 
 use super::establish::{By, NOT_OFFERED, connections};
-use super::sources::Origin;
+use super::sources::{Origin, Remote};
 use super::{NoLink, Shared};
 use crate::config::DIAL;
 use crate::config::address::Address;
@@ -70,22 +70,24 @@ impl Shared {
             Address::Shm(path) => {
                 let mut handshake = shm::Handshake::dial(path, DIAL)?;
                 handshake.send(&greeting.encode())?;
-                let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
-                agreement.resumable = false;
-                (agreement.local, agreement.same_user) = (true, true);
-                self.install(
-                    session,
-                    self.establish_shm(handshake, agreement)?,
-                    Origin::SameUser,
-                    By::ThisNode,
-                );
+                let remote = Remote::at(Origin::SameUser);
+                let reply = handshake.receive(MAX_GREETING)?;
+                let mut agreement = self.receive_reply(&reply, peer, held, &remote)?;
+                (agreement.resumable, agreement.local) = (false, true);
+                self.install(session, self.establish_shm(handshake, agreement)?, &remote, By::ThisNode)?;
             }
             Address::Tcp(socket) => {
-                let mut handshake = tcp::Handshake::dial(*socket, DIAL, self.tcp)?;
+                let mut handshake = tcp::Handshake::dial(*socket, DIAL, self.tcp.clone())?;
+                let remote = Remote { origin: Origin::tcp(socket.ip()), proved: self.identify(&handshake)? };
+                if let Some(other) = remote.proved.as_ref().filter(|proved| !proved.identity.may_be(peer)) {
+                    let found = other.identity.name.to_string();
+                    return Err(NoLink::OtherIdentity { claimed: peer, found });
+                }
                 let device = self.device_for(&handshake)?;
                 let features = if device.is_ok() { RDMA } else { 0 };
                 handshake.send(&Greeting { features, ..greeting }.encode())?;
-                let mut agreement = self.receive_reply(&handshake.receive(MAX_GREETING)?, peer, held)?;
+                let reply = handshake.receive(MAX_GREETING)?;
+                let mut agreement = self.receive_reply(&reply, peer, held, &remote)?;
                 agreement.local = handshake.peer_addr().ip().is_loopback();
                 let tried = match (device, agreement.features & RDMA != 0) {
                     (Ok(device), true) => device
@@ -95,7 +97,7 @@ impl Shared {
                     (Err(why), _) => Err(why),
                 };
                 let made = self.establish_between_hosts(handshake, agreement, tried)?;
-                self.install(session, made, Origin::tcp(socket.ip()), By::ThisNode);
+                self.install(session, made, &remote, By::ThisNode)?;
             }
         }
         Ok(())
@@ -107,6 +109,7 @@ impl Shared {
         bytes: &[u8],
         peer: NodeId,
         held: Option<SessionId>,
+        remote: &Remote,
     ) -> Result<Agreement, NoLink> {
         let theirs = Greeting::decode(bytes).map_err(|fault| match fault {
             GreetingFault::Refused { refusal: GreetingRefusal::WrongNode, by } => {
@@ -118,6 +121,7 @@ impl Shared {
             return Err(NoLink::OtherNode { expected: peer, found: theirs.node });
         }
         let session = theirs.session.ok_or(NoLink::Refused(GreetingRefusal::Malformed))?;
+        let theirs = Authenticated::new(theirs, self.evidence(remote));
         agree(&self.host.identity, &self.host.limits, theirs, session, held).map_err(NoLink::Refused)
     }
 }

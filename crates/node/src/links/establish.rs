@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use pronto_core::fabric::ConnectionLimits;
-use pronto_core::session::{Agreement, Links as SessionLinks};
+use pronto_core::session::{Agreement, DownCause, Evidence, Links as SessionLinks};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_wire::Class;
 
-use super::sources::Origin;
+use super::sources::Remote;
 use super::watch::Lifeline;
 use super::{NoLink, Shared};
-use crate::access::Rules;
+use crate::access::{Rules, Subjects};
 use crate::config::ESTABLISH;
 use crate::host::NodeSession;
 use crate::queue_pair::AnyQueuePair;
@@ -72,12 +72,18 @@ impl Shared {
             self.host.note_failure(peer, failure.to_string());
             return Err(failure);
         }
+        let evidence = agreement.evidence;
         let (links, polling) = self.establish_tcp(handshake, agreement)?;
         let polling = match polling {
             tcp::BusyPolling::Off => String::new(),
             asked => format!("; {asked}"),
         };
-        self.host.note_choice(peer, format!("tcp: {why}{polling}"));
+        let trust = match evidence {
+            Evidence::Certificate => "; TLS, known by its certificate",
+            Evidence::Key => "; TLS, known by its key",
+            Evidence::SameUser | Evidence::Claim => "",
+        };
+        self.host.note_choice(peer, format!("tcp: {why}{polling}{trust}"));
         Ok((links, None))
     }
 
@@ -97,22 +103,26 @@ impl Shared {
     }
 
     /// Installs a link. One that this node has dialled is dropped if the peer has made one meanwhile.
+    ///
+    /// # Errors
+    /// The peer's identity was revoked meanwhile.
     pub(super) fn install(
         &self,
         session: &Arc<NodeSession>,
         (links, lifeline): Made,
-        origin: Origin,
+        remote: &Remote,
         by: By,
-    ) {
+    ) -> Result<(), NoLink> {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
-        let same_user = links.agreement.same_user;
+        let evidence = links.agreement.evidence;
+        let roles = remote.proved.as_ref().map_or(&[][..], |proved| &proved.identity.roles);
         let rules = self.host.rules.get_or_init(Rules::default);
         let mut sink = WaitingSink { host: &self.host, session };
         let may = |is_linked: bool| {
             let may = by == By::Peer || !is_linked;
             if may {
-                rules.apply(session, same_user, self.host.routes());
-                self.sources.linked(peer, origin);
+                rules.apply(session, &Subjects { peer, evidence, roles }, self.host.routes());
+                self.sources.linked(peer, remote.origin);
             }
             may
         };
@@ -123,6 +133,18 @@ impl Shared {
             self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
             self.host.wake_links_thread();
         }
+        self.confirm(session, remote)
+    }
+
+    /// Ends the link that was just installed if its peer is no longer trusted. A reload after this finds the link itself.
+    fn confirm(&self, session: &Arc<NodeSession>, remote: &Remote) -> Result<(), NoLink> {
+        if let (Some(trust), Some(proved)) = (&self.host.trust, &remote.proved)
+            && let Err(denied) = trust.link(session.peer(), proved)
+        {
+            self.host.take_down(session, DownCause::Untrusted);
+            return Err(denied.into());
+        }
+        Ok(())
     }
 }
 

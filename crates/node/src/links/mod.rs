@@ -22,6 +22,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_progress::BusyPoll;
+use pronto_trust::rustls::Error as TlsError;
+use pronto_trust::{Denied, alert_reason};
 use pronto_wire::{GreetingFault, GreetingRefusal, NodeId};
 use thiserror::Error;
 
@@ -30,6 +32,7 @@ use crate::error::NodeError;
 use crate::host::NodeHost;
 use crate::links::attempts::Attempts;
 use crate::rdma::{self, Rdma};
+use crate::trust::Trust;
 use places::Places;
 use sources::Sources;
 use watch::Watched;
@@ -86,7 +89,7 @@ pub(crate) enum NoLink {
     #[error(transparent)]
     Shm(#[from] shm::SetupError),
     #[error(transparent)]
-    Tcp(#[from] tcp::SetupError),
+    Tcp(tcp::SetupError),
     #[error(transparent)]
     Greeting(#[from] GreetingFault),
     #[error("refused by this node: {0}")]
@@ -97,6 +100,14 @@ pub(crate) enum NoLink {
         "node {node} is not expected from {from}: if it is that node, add `from = [\"{from}\"]` to its [[peer]]"
     )]
     OtherSource { node: NodeId, from: IpAddr },
+    #[error(
+        "the other side has the identity of {found}, and not of node {claimed}: correct the address, the id or the certificate"
+    )]
+    OtherIdentity { claimed: NodeId, found: String },
+    #[error("the other side is not trusted: {0}")]
+    Denied(#[from] Denied),
+    #[error("the other side does not trust this node: {0}")]
+    DeniedByPeer(&'static str),
     #[error("node {found} listens at this address, not node {expected}: correct the address or the id")]
     OtherNode { expected: NodeId, found: NodeId },
     #[error("superseded by a newer attempt of the same node")]
@@ -105,6 +116,18 @@ pub(crate) enum NoLink {
     Crowded,
     #[error("the configuration requires RDMA, which failed: {0}")]
     Rdma(String),
+}
+
+impl From<tcp::SetupError> for NoLink {
+    fn from(error: tcp::SetupError) -> Self {
+        let tcp::SetupError::Tls(cause) = &error else { return Self::Tcp(error) };
+        let by_peer = match cause {
+            TlsError::AlertReceived(alert) => alert_reason(*alert),
+            _ => None,
+        };
+        let denied = || Denied::from_tls(cause).map(Self::Denied);
+        by_peer.map(Self::DeniedByPeer).or_else(denied).unwrap_or(Self::Tcp(error))
+    }
 }
 
 impl NoLink {
@@ -128,6 +151,7 @@ impl LinkMaker {
             if options.plaintext { tcp::Plaintext::IUnderstand } else { tcp::Plaintext::LoopbackOnly };
         let LinkOptions { busy_poll, socket_buffer, .. } = options;
         let tcp_options = tcp::Options {
+            tls: host.trust.as_ref().map(Trust::tls),
             plaintext,
             busy_poll: Duration::from_micros(busy_poll.micros.into()),
             busy_poll_packets: Some(busy_poll.packets).filter(|packets| *packets != 0),
@@ -179,7 +203,8 @@ impl LinkMaker {
             }
             Address::Tcp(socket) => {
                 let failed = |cause| NodeError::ListenTcp { address: address.clone(), cause };
-                let listener = Arc::new(tcp::Listener::bind(socket, self.shared.tcp).map_err(failed)?);
+                let listener =
+                    Arc::new(tcp::Listener::bind(socket, self.shared.tcp.clone()).map_err(failed)?);
                 self.listening.push(Address::Tcp(listener.local_addr().map_err(failed)?));
                 self.tcp_listeners.push(Arc::clone(&listener));
                 self.shared.host.refusals.watch(&listener);

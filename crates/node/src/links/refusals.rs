@@ -34,10 +34,11 @@ enum Reason {
     Rdma,
     NotListening,
     System,
+    Untrusted,
 }
 
 /// Names of the reasons, in the order of [`Reason`].
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "crowded",
     "not_pronto",
     "unknown_token",
@@ -59,6 +60,7 @@ const NAMES: [&str; 21] = [
     "no_rdma",
     "not_listening",
     "system",
+    "untrusted",
 ];
 
 /// Minimum time between two log lines of one reason, as strangers decide how often a connection fails.
@@ -129,6 +131,7 @@ fn reason_of(error: &NoLink) -> Reason {
         | NoLink::RefusedNode { refusal, .. } => of_refusal(*refusal),
         NoLink::Greeting(_) => Reason::Greeting,
         NoLink::OtherSource { .. } => Reason::NotPermitted,
+        NoLink::OtherIdentity { .. } | NoLink::Denied(_) | NoLink::DeniedByPeer(_) => Reason::Untrusted,
         NoLink::OtherNode { .. } => Reason::WrongNode,
         NoLink::Crowded => Reason::Crowded,
         NoLink::Superseded => Reason::Superseded,
@@ -158,6 +161,10 @@ const fn of_tcp(error: &tcp::SetupError) -> Reason {
         tcp::SetupError::TimedOut => Reason::Silent,
         tcp::SetupError::Lost | tcp::SetupError::OutOfTurn => Reason::Broken,
         tcp::SetupError::NotListening => Reason::NotListening,
+        tcp::SetupError::Tls(_)
+        | tcp::SetupError::PeerWithoutTls
+        | tcp::SetupError::PeerRequiresTls
+        | tcp::SetupError::OtherIdentity => Reason::Untrusted,
         _ => Reason::System,
     }
 }

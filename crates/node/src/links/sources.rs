@@ -1,8 +1,11 @@
-//! The places from which peers connect. Without authentication they are all that tells a peer from a stranger with its id.
+//! The other ends of connections: the places from which peers connect, and the identities that they prove. Without authentication the place is
+//! all that distinguishes a peer from a stranger with its id.
 //!
 //! # Invariants
-//! 1. A configured peer connects over TCP only from its networks: the hosts of its addresses, and those in its `from`.
-//! 2. While a link works, a greeting replaces it only if it comes from the place to which the link leads, or from a configured peer.
+//! 1. A connection with an identity is of a node that this identity may be, wherever it comes from.
+//! 2. Without an identity, a configured peer connects over TCP only from its networks: the hosts of its addresses, and those in its `from`.
+//! 3. While a link works, a greeting without an identity replaces it only if it comes from the place to which the link leads, or from a
+//!    configured peer.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::HashMap;
@@ -14,6 +17,7 @@ use pronto_wire::NodeId;
 use super::PeerOptions;
 use super::places::Node;
 use crate::config::address::Address;
+use crate::trust::Proved;
 
 /// The place of the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +53,21 @@ impl Origin {
     }
 }
 
+/// The other end of a connection, before its greeting.
+#[derive(Clone, Debug)]
+pub(super) struct Remote {
+    pub(super) origin: Origin,
+    /// The identity that it has proved, if the connection is encrypted.
+    pub(super) proved: Option<Proved>,
+}
+
+impl Remote {
+    /// Returns an end that is known by its place only.
+    pub(super) const fn at(origin: Origin) -> Self {
+        Self { origin, proved: None }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Sources {
     /// The networks of each configured peer.
@@ -63,13 +82,25 @@ impl Sources {
         Self { permitted, linked: Mutex::default() }
     }
 
-    /// Returns whether a node may connect from there. Nodes that are not configured may connect from anywhere.
-    pub(super) fn permits(&self, node: NodeId, origin: Origin) -> bool {
+    /// Returns whether a connection may be of this node. Without an identity, nodes that are not configured may connect from anywhere.
+    pub(super) fn permits(&self, node: NodeId, remote: &Remote) -> bool {
+        if let Some(proved) = &remote.proved {
+            return proved.identity.may_be(node);
+        }
+        let origin = remote.origin;
         match (self.permitted.get(&node), origin) {
             (None, _) | (_, Origin::SameUser) => true,
             (Some(networks), Origin::Host(host)) => networks.iter().any(|network| network.contains(&host)),
             (Some(_), Origin::OtherUser) => false,
         }
+    }
+
+    /// Returns whether a greeting may replace the working link of its node. A stranger may have read the id of the session on the network, where
+    /// it is not encrypted. A configured peer has other addresses of its own.
+    pub(super) fn may_replace(&self, node: NodeId, remote: &Remote) -> bool {
+        remote.proved.is_some()
+            || self.kind(node, remote) == Node::Configured
+            || self.is_last(node, remote.origin)
     }
 
     /// Returns whether any configured peer may connect from there.
@@ -82,9 +113,13 @@ impl Sources {
         }
     }
 
-    /// Returns whether a node is configured or not.
-    pub(super) fn kind(&self, node: NodeId) -> Node {
-        if self.permitted.contains_key(&node) { Node::Configured } else { Node::Stranger }
+    /// Returns whether a node is configured or not. One that has proved its identity is as good as configured.
+    pub(super) fn kind(&self, node: NodeId, remote: &Remote) -> Node {
+        if remote.proved.is_some() || self.permitted.contains_key(&node) {
+            Node::Configured
+        } else {
+            Node::Stranger
+        }
     }
 
     /// Records the place to which a peer's link leads.
@@ -93,7 +128,7 @@ impl Sources {
     }
 
     /// Returns whether the last link of a peer led there.
-    pub(super) fn is_last(&self, peer: NodeId, origin: Origin) -> bool {
+    fn is_last(&self, peer: NodeId, origin: Origin) -> bool {
         self.lock().get(&peer) == Some(&origin)
     }
 
@@ -154,11 +189,11 @@ mod tests {
             (&by_network, "10.2.0.8", false),
             (&by_socket, "127.0.0.1", false),
         ] {
-            assert_eq!(sources.permits(NodeId(2), origin(from)), permitted, "{from}");
-            assert!(sources.permits(NodeId(3), origin(from)), "node 3 is not configured");
+            assert_eq!(sources.permits(NodeId(2), &Remote::at(origin(from))), permitted, "{from}");
+            assert!(sources.permits(NodeId(3), &Remote::at(origin(from))), "node 3 is not configured");
         }
-        assert!(by_network.permits(NodeId(2), Origin::SameUser));
-        assert!(!by_network.permits(NodeId(2), Origin::OtherUser));
+        assert!(by_network.permits(NodeId(2), &Remote::at(Origin::SameUser)));
+        assert!(!by_network.permits(NodeId(2), &Remote::at(Origin::OtherUser)));
     }
 
     #[test]

@@ -223,7 +223,13 @@ mod tests {
             Alarm::of(&of_event(&Event::PeerDown { peer, epoch, cause }))
         };
         assert_eq!((down(DownCause::Goodbye), down(DownCause::Local)), (None, None));
-        for unexpected in [DownCause::Died, DownCause::Silent, DownCause::Replaced, DownCause::Panicked] {
+        for unexpected in [
+            DownCause::Died,
+            DownCause::Silent,
+            DownCause::Replaced,
+            DownCause::Panicked,
+            DownCause::Untrusted,
+        ] {
             assert_eq!(down(unexpected), Some(Alarm::PeerDown), "{unexpected}");
             let (peer, epoch) = (NodeId(2), pronto_wire::Epoch(1));
             let note = of_event(&Event::PeerDown { peer, epoch, cause: unexpected });

@@ -62,6 +62,8 @@ pub struct StatusReport {
     pub carries: String,
     /// Placement on the machine, and its reason.
     pub placement: String,
+    /// Credentials of the node.
+    pub trust: String,
     /// Counters of polling and sleeping.
     pub progress: Vec<Counter>,
     /// Incoming connections that were rejected, by reason.
@@ -237,6 +239,7 @@ impl From<&Status> for StatusReport {
             engine: status.engine.clone(),
             carries: status.carries.clone(),
             placement: status.placement.clone(),
+            trust: status.trust.clone(),
             progress: status.progress.iter().map(Counter::from).collect(),
             refused: status.refused.iter().map(Counter::from).collect(),
             failed_dials: status.failed_dials.iter().map(Counter::from).collect(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pronto_core::executor::alone;
+use pronto_core::session::Evidence;
 use pronto_core::wait::{Decision, WaitHistory, WaitOverride};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::NodeId;
@@ -33,7 +34,7 @@ pub(crate) enum NotSet {
 pub(crate) fn set(host: &Arc<NodeHost>, source: NodeId, request: &WaitingRequest) -> Result<String, NotSet> {
     let asks = host.known_session(source).and_then(|session| session.info(&**host));
     // Over TCP a process of any user may ask, on this host, too.
-    if !asks.is_some_and(|link| link.same_user) {
+    if !asks.is_some_and(|link| link.evidence == Evidence::SameUser) {
         return Err(NotSet::Stranger);
     }
     let waiting = read(request)?;

@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, conn
 use pronto::admin::WaitingRequest;
 use pronto::{Class, Epoch, Node, NodeId, WaitPolicy};
 use pronto_core::fabric::poll_by_value;
-use pronto_core::session::{Identity, Limits, agree, greet};
+use pronto_core::session::{Authenticated, Identity, Limits, agree, greet};
 use pronto_fabric_tcp as tcp;
 use pronto_wire::greeting::MAX_GREETING;
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal, SessionId};
@@ -134,7 +134,7 @@ fn a_dialled_link_does_not_replace_one_that_the_peer_has_made() {
         let (me, limits) = (identity(2, Epoch(9)), Limits::default());
         let session = SessionId(5);
         handshake.send(&greet(&me, &limits, NodeId(1), Some(session)).encode()).unwrap();
-        let agreement = agree(&me, &limits, theirs, session, None).unwrap();
+        let agreement = agree(&me, &limits, Authenticated::claimed(theirs), session, None).unwrap();
         // The second connection of the link.
         let second = std::thread::spawn(move || listener.accept().unwrap().begin(TIMEOUT));
         let pool = tcp::ReceivePool::new(64 << 20).unwrap();

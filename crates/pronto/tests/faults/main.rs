@@ -6,6 +6,7 @@ mod child;
 mod proxy;
 mod raw;
 mod rig;
+mod secured;
 
 mod calling;
 mod control_first;
@@ -41,6 +42,7 @@ mod several_peers;
 mod stopped;
 mod stopping;
 mod strangers;
+mod tls;
 mod too_many_peers;
 mod transfers;
 mod user_code;

@@ -8,7 +8,7 @@ use pronto_core::fabric::{
     DoorbellEvent, FabricError, Gather, Operation, PostError, QueuePair, SendWork, Signal, WrId,
     poll_by_value,
 };
-use pronto_core::session::{Agreement, Identity, Limits, agree, greet};
+use pronto_core::session::{Agreement, Authenticated, Identity, Limits, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_node::AnyQueuePair;
@@ -50,7 +50,10 @@ impl HalfMade {
         };
         let theirs = Greeting::decode(&reply)?;
         let session = theirs.session.unwrap();
-        Ok(Self { agreement: agree(&me, &limits, theirs, session, None).unwrap(), handshake })
+        Ok(Self {
+            agreement: agree(&me, &limits, Authenticated::claimed(theirs), session, None).unwrap(),
+            handshake,
+        })
     }
 
     /// Completes the attempt; `None` if the other side has ended it.

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use pronto::{Class, DownCause, Epoch, Event, NodeId};
 use pronto_core::fabric::{FabricError, PeerFault, QueuePair};
-use pronto_core::session::{Identity, Limits, agree, greet};
+use pronto_core::session::{Authenticated, Identity, Limits, agree, greet};
 use pronto_wire::{Greeting, Kind};
 
 use crate::child::{Child, command, report};
@@ -126,7 +126,7 @@ fn memory_that_can_be_taken_away_is_refused() {
     let len = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()).unwrap();
     let theirs = Greeting::decode(&reply[..len]).unwrap();
     let session = theirs.session.unwrap();
-    let agreement = agree(&me, &limits, theirs, session, None).unwrap();
+    let agreement = agree(&me, &limits, Authenticated::claimed(theirs), session, None).unwrap();
 
     let mut offer = b"PSHM\x03\0\0\0".to_vec();
     let mut files: Vec<OwnedFd> = Vec::new();

@@ -1,7 +1,7 @@
 //! Links of scenario nodes: dialled, greeted, installed, as in a composition root.
 
 use pronto_core::Nanos;
-use pronto_core::session::{Agreement, Limits, Links, MAX_CALLS, agree, greet};
+use pronto_core::session::{Agreement, Authenticated, Limits, Links, MAX_CALLS, agree, greet};
 use pronto_wire::{Class, Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::node::ScenarioNode;
@@ -99,7 +99,7 @@ impl ScenarioNode {
         let id = id.unwrap_or_else(|| SessionId(self.random.next().max(1)));
         let held = held.map(|held| held.session);
         let grants = self.grants();
-        let mut agreement = agree(&self.identity, &grants, theirs, id, held)?;
+        let mut agreement = agree(&self.identity, &grants, Authenticated::claimed(theirs), id, held)?;
         agreement.resumable = self.resumable;
         Ok((agreement, greet(&self.identity, &grants, target, Some(id)).encode()))
     }
@@ -120,7 +120,7 @@ impl ScenarioNode {
         let session = theirs.session.ok_or(GreetingRefusal::Malformed)?;
         let Dialling { held, grants, .. } = self.peers[&id].dialling;
         let grants = grants.expect("a hello was sent");
-        let mut agreement = agree(&self.identity, &grants, theirs, session, held)?;
+        let mut agreement = agree(&self.identity, &grants, Authenticated::claimed(theirs), session, held)?;
         agreement.resumable = self.resumable;
         Ok(agreement)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pronto_core::Nanos;
 use pronto_core::executor::{Executor as _, WaitPolicy};
-use pronto_core::session::{Identity, Links, agree, greet};
+use pronto_core::session::{Authenticated, Identity, Links, agree, greet};
 use pronto_core::wait::WaitOverride;
 use pronto_sync::atomic::{AtomicUsize, Ordering};
 use pronto_wire::{Class, Epoch, NodeId, SessionId};
@@ -112,7 +112,8 @@ impl Director {
         });
         let agreements = ends.map(|(node, _, peer)| {
             let greeting = greet(&identity(peer.id), &peer.limits, node.id, Some(session));
-            let agreed = agree(&identity(node.id), &node.limits, greeting, session, held);
+            let agreed =
+                agree(&identity(node.id), &node.limits, Authenticated::claimed(greeting), session, held);
             let mut agreement = agreed.expect("the greetings match");
             agreement.resumable = self.resumable;
             agreement

@@ -6,7 +6,7 @@ use pronto_core::fabric::{
     Arrived, DoorbellEvent, Gather, Operation, QueuePair as _, RemoteRange, SendWork, Signal, poll_by_value,
 };
 use pronto_core::session::{
-    Event, Inbound, Limits, Links, MAX_UNEXPECTED, Offered, Session, Sink, agree, greet,
+    Authenticated, Event, Inbound, Limits, Links, MAX_UNEXPECTED, Offered, Session, Sink, agree, greet,
 };
 use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
 use pronto_wire::{Acks, CallId, Class, NodeId, RawHeader, ServiceId, SessionId, TypeId};
@@ -48,8 +48,8 @@ impl Flood {
         let nodes = [world.add_node(), world.add_node()];
         let executor = SimExecutor::new(&world);
         let greeting = greet(&identity(1), &limits, NodeId(2), None);
-        let agreement =
-            agree(&identity(2), &limits, greeting, SessionId(7), None).expect("the greetings match");
+        let agreement = agree(&identity(2), &limits, Authenticated::claimed(greeting), SessionId(7), None)
+            .expect("the greetings match");
         let connect = |class: Class| world.connect(nodes[1], nodes[0], agreement.connection(class));
         let [(control, peer), (bulk, peer_bulk)] = Class::ALL.map(connect);
         let session = Session::new(NodeId(1), limits);

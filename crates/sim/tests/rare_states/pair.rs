@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use pronto_core::fabric::Arrived;
 use pronto_core::session::{
-    self, CallSpec, DetachedToken, DownCause, End, Event, Executed, Identity, Inbound, Limits, Links,
-    OutgoingPayload, Response, Session, Sink, TypeKey, agree, greet,
+    self, Authenticated, CallSpec, DetachedToken, DownCause, End, Event, Executed, Identity, Inbound, Limits,
+    Links, OutgoingPayload, Response, Session, Sink, TypeKey, agree, greet,
 };
 use pronto_core::{Clock as _, Nanos};
 use pronto_sim::{
@@ -153,7 +153,8 @@ impl Pair {
         let granted = Limits { requests: [room.requests; 2], ..self.limits };
         let agreement = |me: u16, mine: &Limits, peer: u16, theirs: &Limits| {
             let greeting = greet(&identity(peer), theirs, NodeId(me), Some(session));
-            agree(&identity(me), mine, greeting, session, held).expect("the greetings match")
+            agree(&identity(me), mine, Authenticated::claimed(greeting), session, held)
+                .expect("the greetings match")
         };
         let agreements = [agreement(1, &self.limits, 2, &granted), agreement(2, &granted, 1, &self.limits)];
         let connect = |class: Class| {

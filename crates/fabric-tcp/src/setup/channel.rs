@@ -1,0 +1,109 @@
+//! A connection during the set-up, encrypted or not.
+
+use std::net::{Shutdown, TcpStream};
+
+use rustls::pki_types::CertificateDer;
+
+use super::deadline::Deadline;
+use crate::error::SetupError;
+use crate::tls::Connection;
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    stream: TcpStream,
+    tls: Option<Box<Connection>>,
+}
+
+impl Channel {
+    pub(crate) const fn plain(stream: TcpStream) -> Self {
+        Self { stream, tls: None }
+    }
+
+    pub(super) const fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(crate) fn into_parts(self) -> (TcpStream, Option<Box<Connection>>) {
+        (self.stream, self.tls)
+    }
+
+    /// Encrypts the connection from now on, after a handshake in which each side has authenticated the other one.
+    ///
+    /// # Errors
+    /// [`SetupError::Tls`] if this side does not trust the other one, or the other way round.
+    pub(super) fn secure(&mut self, mut tls: Connection, deadline: Deadline) -> Result<(), SetupError> {
+        let mut advanced = tls.advance();
+        loop {
+            if !tls.unsent().is_empty() {
+                // If the handshake has failed, these bytes tell the other side why, and its own failure is the lesser one.
+                let written = deadline.write_all(&self.stream, tls.unsent());
+                tls.sent(tls.unsent().len());
+                if advanced.is_ok() {
+                    written?;
+                }
+            }
+            if advanced.is_err() {
+                self.discard_input();
+            }
+            advanced?;
+            if tls.is_established() {
+                self.tls = Some(Box::new(tls));
+                return Ok(());
+            }
+            if tls.is_closed() {
+                return Err(SetupError::Lost);
+            }
+            let count = deadline.read(&self.stream, tls.room())?;
+            advanced = tls.received(count);
+        }
+    }
+
+    /// Ends the stream and reads the bytes that have arrived, so that the kernel does not reset the connection before the other side has read
+    /// the alert.
+    fn discard_input(&self) {
+        // Both fail only if the connection is broken, in which case the alert is lost anyway.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        if self.stream.set_nonblocking(true).is_ok() {
+            let mut waste = [0; 4096];
+            while matches!(std::io::Read::read(&mut &self.stream, &mut waste), Ok(1..)) {}
+        }
+    }
+
+    /// Returns whether bytes of the other side have arrived that nobody has read, apart from those in the socket.
+    pub(super) fn has_unread(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_plaintext())
+    }
+
+    /// Returns the certificates of the other side, its own first, or its raw public key. None if the connection is not encrypted.
+    pub(super) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        self.tls.as_ref().and_then(|tls| tls.peer_certificates())
+    }
+
+    pub(super) fn read_exact(&mut self, deadline: Deadline, out: &mut [u8]) -> Result<(), SetupError> {
+        let Some(tls) = &mut self.tls else { return deadline.read_exact(&self.stream, out) };
+        let mut filled = 0;
+        loop {
+            filled += tls.take(&mut out[filled..]);
+            if filled == out.len() {
+                return Ok(());
+            }
+            if tls.is_closed() {
+                return Err(SetupError::Lost);
+            }
+            let count = deadline.read(&self.stream, tls.room())?;
+            tls.received(count)?;
+        }
+    }
+
+    pub(super) fn write_all(&mut self, deadline: Deadline, bytes: &[u8]) -> Result<(), SetupError> {
+        let Some(tls) = &mut self.tls else { return deadline.write_all(&self.stream, bytes) };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let count = tls.encrypt(core::iter::once(rest))?;
+            rest = &rest[count..];
+            deadline.write_all(&self.stream, tls.unsent())?;
+            tls.sent(tls.unsent().len());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! One TLS connection, without I/O: bytes from the socket go in, plaintext comes out, and the other way round.
+//!
+//! # Invariants
+//! 1. Between two calls, `incoming` has no complete record: all of them are decrypted as they arrive. So plaintext that waits is always
+//!    in `plain`, where [`Connection::has_plaintext`] finds it.
+//! 2. `outgoing[sent..]` are records that the socket has not accepted. They leave before anything else is encrypted.
+//! 3. Buffers keep the size that they once needed, until a rest in which they are empty.
+
+use core::{fmt, mem};
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::{ClientConfig, Error, ServerConfig};
+
+/// Length of the buffer for received records of a quiet connection, bytes.
+const SHORT: usize = 1 << 10;
+/// Its greatest length, bytes: three of the longest records (RFC 8446, section 5.2), and the header of the next.
+const LONG: usize = 3 * (5 + (1 << 14) + 256) + 5;
+/// Factor by which it grows after a receive has filled it.
+const GROWTH: usize = 8;
+/// Greatest number of bytes that are encrypted in one call, bytes.
+pub(super) const MOST: usize = 64 << 10;
+/// Room for the header and the tag of a record, and its content type, bytes.
+const OVERHEAD: usize = 5 + 1 + 16;
+/// Room for the records of a change of keys, which leave together with data, bytes.
+const KEY_UPDATE: usize = 64;
+
+/// The protocol on this side.
+enum Side {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+pub(crate) struct Connection {
+    side: Side,
+    /// Received bytes: `incoming[..filled]`.
+    incoming: Vec<u8>,
+    filled: usize,
+    /// Decrypted bytes, of which `plain[taken..]` are not taken yet.
+    plain: Vec<u8>,
+    taken: usize,
+    /// Records for the socket.
+    outgoing: Vec<u8>,
+    sent: usize,
+    /// Plaintext that is gathered from several parts.
+    gathered: Vec<u8>,
+    established: bool,
+    closed: bool,
+}
+
+/// Result of one step of the protocol.
+enum Step {
+    Again,
+    /// Needs bytes of the other side.
+    Blocked,
+    /// May send data.
+    Ready,
+    Closed,
+}
+
+impl Connection {
+    pub(crate) fn client(config: Arc<ClientConfig>) -> Result<Self, Error> {
+        // The name goes unsent and unchecked: a node is known by the name in its certificate, or by its key.
+        let name = ServerName::try_from("node.pronto.invalid").expect("a valid name");
+        UnbufferedClientConnection::new(config, name).map(|side| Self::new(Side::Client(side)))
+    }
+
+    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Self, Error> {
+        UnbufferedServerConnection::new(config).map(|side| Self::new(Side::Server(side)))
+    }
+
+    fn new(side: Side) -> Self {
+        Self {
+            side,
+            incoming: vec![0; SHORT],
+            filled: 0,
+            plain: Vec::new(),
+            taken: 0,
+            outgoing: Vec::new(),
+            sent: 0,
+            gathered: Vec::new(),
+            established: false,
+            closed: false,
+        }
+    }
+
+    /// Returns whether the handshake has ended well on this side.
+    pub(crate) const fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// Returns whether the other side has ended its stream.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Returns the certificates of the other side, its own first, or its raw public key. None before the handshake has ended.
+    pub(crate) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        match &self.side {
+            Side::Client(side) => side.peer_certificates(),
+            Side::Server(side) => side.peer_certificates(),
+        }
+    }
+
+    /// Returns whether decrypted bytes wait to be taken.
+    pub(crate) const fn has_plaintext(&self) -> bool {
+        self.taken < self.plain.len()
+    }
+
+    /// Moves decrypted bytes to `into`, and returns their number.
+    pub(crate) fn take(&mut self, into: &mut [u8]) -> usize {
+        let waiting = &self.plain[self.taken..];
+        let n = waiting.len().min(into.len());
+        into[..n].copy_from_slice(&waiting[..n]);
+        self.taken += n;
+        if self.taken == self.plain.len() {
+            self.plain.clear();
+            self.taken = 0;
+        }
+        n
+    }
+
+    /// Returns the memory for received bytes. It is empty only if the other side has sent a longer handshake message than any node has.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.filled == self.incoming.len() {
+            self.incoming.resize((self.incoming.len() * GROWTH).min(LONG), 0);
+        }
+        &mut self.incoming[self.filled..]
+    }
+
+    /// Processes `count` more bytes in [`Self::room`].
+    ///
+    /// # Errors
+    /// The other side is not trusted, or broke the protocol. The records to send may then have an alert.
+    pub(crate) fn received(&mut self, count: usize) -> Result<(), Error> {
+        self.filled += count;
+        self.advance()
+    }
+
+    /// Goes on until bytes of the other side are needed, or nothing is left to do.
+    pub(crate) fn advance(&mut self) -> Result<(), Error> {
+        loop {
+            match self.step() {
+                Ok(Step::Again) => {}
+                Ok(Step::Blocked) => return Ok(()),
+                Ok(Step::Ready) => {
+                    self.established = true;
+                    return Ok(());
+                }
+                Ok(Step::Closed) => {
+                    self.closed = true;
+                    return Ok(());
+                }
+                Err(error) => {
+                    // There is an alert to encode. A step without would read the wrong bytes again.
+                    while self.has_records() && self.step().is_ok() {}
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Returns whether the next step encodes a record.
+    fn has_records(&self) -> bool {
+        match &self.side {
+            Side::Client(side) => side.wants_write(),
+            Side::Server(side) => side.wants_write(),
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Error> {
+        let incoming = &mut self.incoming[..self.filled];
+        let (plain, outgoing) = (&mut self.plain, &mut self.outgoing);
+        let (discard, step) = match &mut self.side {
+            Side::Client(side) => handle(side.process_tls_records(incoming), plain, outgoing),
+            Side::Server(side) => handle(side.process_tls_records(incoming), plain, outgoing),
+        };
+        self.incoming.copy_within(discard..self.filled, 0);
+        self.filled -= discard;
+        step
+    }
+
+    /// Encrypts the first bytes of these parts, and returns their number: all of them, up to 64 KiB. Call it only if nothing is unsent.
+    pub(crate) fn encrypt<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<usize, Error> {
+        debug_assert!(self.unsent().is_empty());
+        let mut gathered = mem::take(&mut self.gathered);
+        gathered.clear();
+        for part in parts {
+            let n = part.len().min(MOST - gathered.len());
+            gathered.extend_from_slice(&part[..n]);
+            if n < part.len() {
+                break;
+            }
+        }
+        let encrypted = self.encrypt_bytes(&gathered);
+        self.gathered = gathered;
+        encrypted
+    }
+
+    fn encrypt_bytes(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        let records = bytes.len().div_ceil(1 << 14);
+        let mut room = bytes.len() + records * OVERHEAD + KEY_UPDATE;
+        loop {
+            // There may be a change of keys to encode before, on behalf of the other side.
+            self.advance()?;
+            let start = self.outgoing.len();
+            self.outgoing.resize(start + room, 0);
+            let into = &mut self.outgoing[start..];
+            let incoming = &mut self.incoming[..self.filled];
+            let encrypted = match &mut self.side {
+                Side::Client(side) => write(side.process_tls_records(incoming), bytes, into),
+                Side::Server(side) => write(side.process_tls_records(incoming), bytes, into),
+            };
+            match encrypted {
+                Ok(n) => {
+                    self.outgoing.truncate(start + n);
+                    return Ok(bytes.len());
+                }
+                Err(Unwritten::Room(needed)) if needed > room => {
+                    self.outgoing.truncate(start);
+                    room = needed;
+                }
+                Err(Unwritten::Room(_) | Unwritten::Refused) => {
+                    self.outgoing.truncate(start);
+                    return Err(Error::EncryptError);
+                }
+            }
+        }
+    }
+
+    /// Returns the records that the socket has to accept.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        &self.outgoing[self.sent..]
+    }
+
+    /// Removes the first `count` bytes of [`Self::unsent`].
+    pub(crate) fn sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.outgoing.len() {
+            self.outgoing.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Frees long buffers that are empty.
+    pub(crate) fn rest(&mut self) {
+        if self.filled == 0 && self.incoming.len() > SHORT {
+            self.incoming = vec![0; SHORT];
+        }
+        for buffer in [&mut self.plain, &mut self.outgoing, &mut self.gathered] {
+            if buffer.is_empty() {
+                buffer.shrink_to(SHORT);
+            }
+        }
+        self.gathered.clear();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("established", &self.established).finish_non_exhaustive()
+    }
+}
+
+/// Handles one state of the protocol. Returns the number of received bytes that it has used, and how to go on.
+fn handle<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    plain: &mut Vec<u8>,
+    outgoing: &mut Vec<u8>,
+) -> (usize, Result<Step, Error>) {
+    let UnbufferedStatus { mut discard, state } = status;
+    let step = match state {
+        Err(error) => Err(error),
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+            match traffic.next_record() {
+                Some(Ok(record)) => {
+                    discard += record.discard;
+                    plain.extend_from_slice(record.payload);
+                }
+                Some(Err(error)) => break Err(error),
+                None => break Ok(Step::Again),
+            }
+        },
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            let start = outgoing.len();
+            let encoded = data.encode(&mut []).or_else(|error| match error {
+                EncodeError::InsufficientSize(error) => {
+                    outgoing.resize(start + error.required_size, 0);
+                    data.encode(&mut outgoing[start..])
+                }
+                error @ EncodeError::AlreadyEncoded => Err(error),
+            });
+            encoded.map(|_| Step::Again).map_err(|_| Error::EncryptError)
+        }
+        // The records leave with the next write of this side.
+        Ok(ConnectionState::TransmitTlsData(data)) => {
+            data.done();
+            Ok(Step::Again)
+        }
+        Ok(ConnectionState::BlockedHandshake) => Ok(Step::Blocked),
+        Ok(ConnectionState::WriteTraffic(_)) => Ok(Step::Ready),
+        Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Step::Closed),
+        // Early data, which is never enabled.
+        Ok(_) => Err(Error::General("unexpected state of the TLS connection".into())),
+    };
+    (discard, step)
+}
+
+/// Reason why bytes were not encrypted.
+enum Unwritten {
+    /// More room is needed, bytes.
+    Room(usize),
+    /// The connection has ended, or the keys may encrypt nothing more.
+    Refused,
+}
+
+/// Encrypts bytes, and returns the length of the records.
+fn write<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    bytes: &[u8],
+    into: &mut [u8],
+) -> Result<usize, Unwritten> {
+    let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state else { return Err(Unwritten::Refused) };
+    traffic.encrypt(bytes, into).map_err(|error| match error {
+        EncryptError::InsufficientSize(error) => Unwritten::Room(error.required_size),
+        EncryptError::EncryptExhausted => Unwritten::Refused,
+    })
+}
