@@ -1,10 +1,11 @@
-//! The signals of a daemon: one makes the node read its credentials again, the others stop it after its open calls.
+//! The signals of a daemon: one makes the node read its credentials and rules again, the others stop it after its open calls.
 
 use core::time::Duration;
+use std::path::Path;
 
 use anyhow::Context as _;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
-use pronto::Node;
+use pronto::{Config, Node};
 
 /// Blocks the signals to which the node reacts, for the calling thread and those that it starts. Returns them.
 pub(crate) fn block_signals() -> anyhow::Result<SigSet> {
@@ -13,11 +14,16 @@ pub(crate) fn block_signals() -> anyhow::Result<SigSet> {
     Ok(stop)
 }
 
-/// Waits for one of the signals. SIGHUP makes the node read its credentials again. The others let the node's open calls and running handlers end, for at most `limit`, and stops the node.
-pub(crate) fn run_until_signal(node: Node, stop: &SigSet, limit: Duration) -> anyhow::Result<()> {
+/// Waits for one of the signals. SIGHUP makes the node read its credentials and rules again, from `config`. The others let the node's open calls and running handlers end, for at most `limit`, and stops the node.
+pub(crate) fn run_until_signal(
+    node: Node,
+    stop: &SigSet,
+    config: &Path,
+    limit: Duration,
+) -> anyhow::Result<()> {
     let signal = loop {
         match stop.wait().context("waiting for a signal")? {
-            Signal::SIGHUP => reload(&node),
+            Signal::SIGHUP => reload(&node, config),
             signal => break signal,
         }
     };
@@ -28,15 +34,15 @@ pub(crate) fn run_until_signal(node: Node, stop: &SigSet, limit: Duration) -> an
     Ok(())
 }
 
-fn reload(node: &Node) {
-    match node.reload_trust() {
-        Ok(0) => eprintln!("prontod: SIGHUP: read the credentials again"),
-        Ok(ended) => {
-            eprintln!(
-                "prontod: SIGHUP: read the credentials again, and ended the links of {ended} peers that the node no longer trusts"
-            );
-        }
-        Err(error) => eprintln!("prontod: SIGHUP: the present credentials stay in use: {error}"),
+/// Applies the credentials and rules in the file.
+fn reload(node: &Node, config: &Path) {
+    let read = Config::read(config).map_err(anyhow::Error::from);
+    match read.and_then(|config| Ok(node.reload(&config)?)) {
+        Ok(0) => eprintln!("prontod: SIGHUP: read credentials and rules again"),
+        Ok(ended) => eprintln!(
+            "prontod: SIGHUP: read credentials and rules again; ended {ended} links of peers that the node no longer trusts"
+        ),
+        Err(error) => eprintln!("prontod: SIGHUP: nothing has changed: {error:#}"),
     }
 }
 
@@ -90,7 +96,7 @@ mod tests {
             let daemon = std::thread::spawn(move || {
                 let stop = block_signals().expect("signals can be blocked");
                 send_thread.send(pthread_self()).expect("the test lasts");
-                run_until_signal(node, &stop, TIMEOUT)
+                run_until_signal(node, &stop, Path::new("/nowhere"), TIMEOUT)
             });
             let mut open = peer.start_within(&Work {}, TIMEOUT).expect("there is room");
             enters.recv_timeout(TIMEOUT).expect("the handler runs");

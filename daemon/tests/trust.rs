@@ -1,10 +1,16 @@
 //! `pronto trust` as an operator uses it.
 
+use core::net::Ipv4Addr;
+use core::time::Duration;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::time::Instant;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pronto::NodeId;
 use pronto_trust::{Credentials, Denied, Name, Source, TrustError, inspect};
 use serde_json::Value;
@@ -137,4 +143,98 @@ fn wrong_command_lines_are_explained() {
     assert!(folder.error(&["issue", "ca", "--node", "64000"]).contains("64000"));
     assert!(folder.error(&["init", "ca", "--domain", "A b"]).contains("invalid domain \"A b\""));
     assert!(folder.error(&["show", "missing"]).contains("cannot read missing"));
+}
+
+/// A running `prontod`.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+impl Daemon {
+    fn start(config: &Path) -> Self {
+        let log = fs::File::create(config.with_extension("log")).expect("the folder is writable");
+        let mut program = Command::new(env!("CARGO_BIN_EXE_prontod"));
+        Self(program.arg("--config").arg(config).stderr(log).spawn().expect("the program starts"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process id"));
+        kill(pid, signal).expect("the process exists");
+    }
+}
+
+fn pronto(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pronto")).args(words).output().expect("the program runs")
+}
+
+/// Waits until `found` returns a value.
+fn eventually<T>(condition: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    #[expect(clippy::disallowed_methods, reason = "a wait is limited by time, not by a number of attempts")]
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = found() {
+            return value;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "never: {condition}");
+    }
+}
+
+/// Two daemons with the printed sections, and an operator who revokes one of them.
+///
+/// Shows: operations.trust-section, operations.trust-reload, operations.trust-operator
+#[test]
+fn daemons_link_by_their_certificates_until_one_is_revoked() {
+    let folder = Folder::new("daemons");
+    folder.output(&["init", "ca", "--domain", "example.org"]);
+    // Other tests and processes use ports of 127.0.0.1, where the system may assign this one meanwhile.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let own = (Ipv4Addr::new(127, 200, high, low), 0);
+    let free = TcpListener::bind(own).and_then(|listener| listener.local_addr()).expect("a port");
+    let listen = format!("listen = [\"tcp:{free}\"]\n");
+    let peer = format!("[[peer]]\nnode = 1\naddress = [\"tcp:{free}\"]\n");
+    let config = |node: u16, before: &str, after: &str| {
+        let trust = folder.output(&["issue", "ca", "--node", &node.to_string()]);
+        let path = folder.0.join(format!("{node}.toml"));
+        fs::write(&path, format!("node = {node}\n{before}{after}{trust}")).expect("the folder is writable");
+        path
+    };
+    let (one, two) = (config(1, &listen, ""), config(2, "", &peer));
+    let first = Daemon::start(&one);
+    let _second = Daemon::start(&two);
+    let of_operator = folder.0.join("operator.toml");
+    let alice = folder.output(&["issue", "ca", "--operator", "alice"]);
+    fs::write(&of_operator, format!("node = 1\n{listen}{alice}")).expect("the folder is writable");
+    let status = || {
+        let status = pronto(&["status", "--json", "--config", of_operator.to_str().expect("text")]);
+        serde_json::from_slice::<Value>(&status.stdout).ok()
+    };
+    let peer_2 = || {
+        let status = status()?;
+        status["peers"].as_array()?.iter().find(|peer| peer["node"] == 2).cloned()
+    };
+    let linked = eventually("node 2 is linked", || peer_2().filter(|peer| peer["state"] == "up"));
+    assert!(linked["choice"].as_str().is_some_and(|choice| choice.contains("certificate")), "{linked}");
+    let trust = status().expect("the node replies")["trust"].clone();
+    assert!(trust.as_str().is_some_and(|text| text.contains("node 1, 36")), "{trust}");
+
+    let without = pronto(&["ping", "1", "--timeout", "3", "--at", &format!("tcp:{free}")]);
+    let reason = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(!without.status.success() && reason.contains("requires TLS"), "{reason}");
+
+    folder.output(&["revoke", "ca", "node-2.pem"]);
+    first.signal(Signal::SIGHUP);
+    // Node 1 forgets a peer that is not in its configuration.
+    eventually("node 2 is down", || peer_2().is_none().then_some(()));
+    let log = fs::read_to_string(folder.0.join("1.log")).expect("the daemon has one");
+    assert!(log.contains("node 2 is down") && log.contains("(Untrusted)"), "{log}");
+    let refused = eventually("node 2 is refused", || {
+        let refused = fs::read_to_string(folder.0.join("2.log")).ok()?;
+        refused.contains("this node's certificate revoked").then_some(refused)
+    });
+    assert!(refused.contains("node 1 is up (tcp)"), "{refused}");
 }

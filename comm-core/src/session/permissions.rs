@@ -1,4 +1,5 @@
-//! Permissions: the message types of this side that the peer may use. The node decides them for each link, before the link is installed.
+//! Permissions: the message types of this side that the peer may use. The node decides them for each link, before the link is installed, and
+//! again when its rules change.
 
 use alloc::boxed::Box;
 
@@ -32,7 +33,8 @@ impl Permissions {
             });
             bits.store(permitted.fold(0, |bits, bit| bits | (1 << bit)), Ordering::Relaxed);
         }
-        // SYNC: orders nothing else: the caller installs the link on which messages arrive, under a lock, afterwards.
+        // SYNC: orders nothing else: before a link is installed, the lock of the engine orders this before the link's messages. Of a message that
+        // is handled while the rules change, either rules decide.
         self.restricted.store(true, Ordering::Relaxed);
     }
 

@@ -34,7 +34,7 @@ use crate::status::admin::FIRST_VISITOR;
 use crate::system;
 use crate::threads::boost::Boost;
 use crate::threads::placement::{Asked, Placement};
-use crate::trust::Trust;
+use crate::trust::{Kind, Trust};
 
 /// A long polling time after traffic, for services that are called in bursts. Source: Margo.
 pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
@@ -472,12 +472,13 @@ impl Builder {
             .map_err(system)?;
         let host = Arc::new(host);
         let rules = rules_of(self.rules, &options, &self.routes)?;
-        if rules.name_roles() && !host.trust.as_ref().is_some_and(Trust::has_roles) {
+        if rules.name_roles() && !host.trust.as_ref().is_some_and(|trust| trust.kind() == Kind::Certificates)
+        {
             tracing::warn!(
                 "an [[allow]] names a role, which no peer has without certificates ([trust] mode = \"tls\")"
             );
         }
-        host.rules.set(rules).expect("set once");
+        host.set_rules(rules);
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");
         host.routes.set(self.routes).expect("set once");

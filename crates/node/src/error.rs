@@ -18,6 +18,9 @@ pub enum NodeError {
     /// The credentials are wrong.
     #[error("trust: {0}")]
     Trust(#[from] pronto_trust::TrustError),
+    /// A configuration to reload has another mode of trust.
+    #[error("trust.mode has changed since the node was started: restart the node")]
+    OtherMode,
     /// RDMA needs its own permission next to TLS, as its traffic is never encrypted.
     #[error(
         "rdma = \"require\" with TLS: traffic over RDMA is not encrypted: permit it with `rdma_plaintext = true` in [trust], or with \

@@ -5,7 +5,7 @@ use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -21,10 +21,10 @@ use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
 use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use pronto_trust::TrustError;
+use pronto_trust::{Source, TrustError};
 use pronto_wire::NodeId;
 
-use crate::access::Rules;
+use crate::access::{Rules, Subjects};
 use crate::config::address::Address;
 use crate::links::refusals::Refusals;
 use crate::measure::calibrate;
@@ -59,8 +59,8 @@ pub struct NodeHost {
     pub(crate) boosting: Arc<Boosting>,
     pub(crate) max_peers: usize,
     pub(crate) routes: OnceLock<Vec<Route<Self>>>,
-    /// Rules of which peers may use which of them, set at the start.
-    pub(crate) rules: OnceLock<Rules>,
+    /// Rules of which peers may use which of them. A link is installed under a read lock, so that its peer is under the present rules.
+    pub(crate) rules: RwLock<Rules>,
     pub(crate) peers: RwLock<BTreeMap<NodeId, Arc<NodeSession>>>,
     /// Grows when `peers` or a link of one changes.
     pub(crate) version: AtomicU64,
@@ -168,7 +168,7 @@ impl NodeHost {
             boosting,
             max_peers,
             routes: OnceLock::new(),
-            rules: OnceLock::new(),
+            rules: RwLock::default(),
             peers: RwLock::default(),
             version: AtomicU64::new(0),
             serving,
@@ -281,10 +281,24 @@ impl NodeHost {
         session.take_down(cause, &mut sink, &**self);
     }
 
-    /// Reads the credentials again, and ends the links of peers that it no longer trusts. Returns their number.
-    pub(crate) fn reload_trust(self: &Arc<Self>) -> Result<usize, TrustError> {
+    /// Replaces the rules of which peers may use which message types, also for peers that are linked.
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        let mut present = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        *present = rules;
+        for session in self.sessions() {
+            let Some(info) = session.info(self) else { continue };
+            let roles = self.trust.as_ref().map(|trust| trust.roles(session.peer())).unwrap_or_default();
+            let roles = if info.evidence == Evidence::Certificate { &roles[..] } else { &[] };
+            let subjects = Subjects { peer: session.peer(), evidence: info.evidence, roles };
+            present.apply(&session, &subjects, self.routes());
+        }
+    }
+
+    /// Reads the credentials again, from `source` if there is one, and ends the links of peers that this node no longer trusts. Returns their
+    /// number.
+    pub(crate) fn reload_trust(self: &Arc<Self>, source: Option<Source>) -> Result<usize, TrustError> {
         let Some(trust) = &self.trust else { return Ok(0) };
-        let denied = trust.reload()?;
+        let denied = trust.reload(source)?;
         for (peer, reason) in &denied {
             let Some(session) = self.known_session(*peer) else { continue };
             // The peer may have another link by now, over shared memory.

@@ -16,6 +16,7 @@ use pronto_sync::atomic::Ordering;
 use pronto_trust::TrustError;
 use pronto_wire::{Class, Epoch, NodeId};
 
+use crate::access::Rules;
 use crate::builder::Builder;
 use crate::config::address::Address;
 use crate::config::{Config, ConfigError};
@@ -27,7 +28,7 @@ use crate::serving;
 use crate::serving::sink::WaitingSink;
 use crate::status::awaiting::UntilState;
 use crate::status::events::Events;
-use crate::trust::Trust;
+use crate::trust::{Kind, Trust};
 use crate::waits::contention::ContentionCause;
 
 /// A running node. Dropping it takes its links down and ends its threads. [`Node::drain`] lets open calls end first.
@@ -256,7 +257,24 @@ impl Node {
     /// # Errors
     /// The file that cannot be read, or is wrong.
     pub fn reload_trust(&self) -> Result<usize, TrustError> {
-        self.host.reload_trust()
+        self.host.reload_trust(None)
+    }
+
+    /// Applies the `[trust]` section, the keys of peers and the `[[allow]]` rules of a configuration, as it is now. All other keys stay as they
+    /// were at the start. If anything is wrong, nothing changes. Returns the number of peers whose links ended because this node trusts them no
+    /// longer.
+    ///
+    /// # Errors
+    /// The rules or files are wrong, or `trust.mode` has changed, which takes a restart.
+    pub fn reload(&self, config: &Config) -> Result<usize, NodeError> {
+        let rules = Rules(config.rules().collect::<Result<_, _>>()?);
+        let source = config.trust_source()?;
+        if source.as_ref().map(Kind::of) != self.host.trust.as_ref().map(Trust::kind) {
+            return Err(NodeError::OtherMode);
+        }
+        let ended = self.host.reload_trust(source)?;
+        self.host.set_rules(rules);
+        Ok(ended)
     }
 
     /// Subscribes to the events of peers from now on.

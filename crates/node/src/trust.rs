@@ -2,7 +2,7 @@
 //! peers that this node no longer trusts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pronto_core::session::Evidence;
@@ -24,12 +24,36 @@ pub(crate) struct Proved {
 
 #[derive(Debug)]
 pub(crate) struct Trust {
-    source: Source,
     node: NodeId,
-    credentials: RwLock<Arc<Credentials>>,
+    current: RwLock<Current>,
     tls: Arc<tcp::Tls>,
+    kind: Kind,
     /// The proof of the last link of each peer.
     linked: Mutex<BTreeMap<NodeId, Proved>>,
+}
+
+/// The credentials in use, and where they came from.
+#[derive(Clone, Debug)]
+struct Current {
+    source: Source,
+    credentials: Arc<Credentials>,
+}
+
+/// The kind of credentials, which stays as it is while the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Certificates,
+    Keys,
+}
+
+impl Kind {
+    /// Returns the kind of the credentials of a source.
+    pub(crate) const fn of(source: &Source) -> Self {
+        match source {
+            Source::Certificates { .. } => Self::Certificates,
+            Source::Keys { .. } => Self::Keys,
+        }
+    }
 }
 
 impl Trust {
@@ -38,7 +62,9 @@ impl Trust {
         let credentials = Arc::new(Credentials::load(&source, node)?);
         warn_of_end(credentials.identity());
         let tls = Arc::new(tcp::Tls::new(credentials.client(), credentials.server()));
-        Ok(Self { source, node, credentials: RwLock::new(credentials), tls, linked: Mutex::default() })
+        let kind = Kind::of(&source);
+        let current = RwLock::new(Current { source, credentials });
+        Ok(Self { node, current, tls, kind, linked: Mutex::default() })
     }
 
     /// Returns the TLS configurations, which follow later reloads.
@@ -47,7 +73,7 @@ impl Trust {
     }
 
     fn credentials(&self) -> Arc<Credentials> {
-        Arc::clone(&self.credentials.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).credentials)
     }
 
     /// Returns the identity of the other side of an encrypted connection.
@@ -58,33 +84,47 @@ impl Trust {
 
     /// Returns the kind of evidence that these credentials are.
     pub(crate) const fn evidence(&self) -> Evidence {
-        match self.source {
-            Source::Certificates { .. } => Evidence::Certificate,
-            Source::Keys { .. } => Evidence::Key,
+        match self.kind {
+            Kind::Certificates => Evidence::Certificate,
+            Kind::Keys => Evidence::Key,
         }
     }
 
-    /// Returns whether peers can have roles.
-    pub(crate) const fn has_roles(&self) -> bool {
-        matches!(self.source, Source::Certificates { .. })
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
     }
 
-    /// Records the proof of a peer's link, which is installed. Fails if a reload has revoked it since.
-    pub(crate) fn link(&self, peer: NodeId, proved: &Proved) -> Result<(), Denied> {
-        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.credentials().identify(&proved.chain)?;
-        linked.insert(peer, proved.clone());
-        Ok(())
+    /// Records the proof of a peer's link, which is about to be installed.
+    pub(crate) fn linked(&self, peer: NodeId, proved: &Proved) {
+        self.lock().insert(peer, proved.clone());
     }
 
-    /// Reads the credentials again. Returns the peers that this node no longer trusts, whose links have to end. If the credentials are wrong, the
-    /// present ones stay.
-    pub(crate) fn reload(&self) -> Result<Vec<(NodeId, Denied)>, TrustError> {
-        let credentials = Arc::new(Credentials::load(&self.source, self.node)?);
+    /// Checks the proof of a link that was installed, as a reload may have come between. A later reload finds the link itself.
+    pub(crate) fn check(&self, peer: NodeId, proved: &Proved) -> Result<(), Denied> {
+        let mut linked = self.lock();
+        self.credentials().identify(&proved.chain).map(drop).inspect_err(|_| drop(linked.remove(&peer)))
+    }
+
+    /// Returns the roles in the certificate of a peer.
+    pub(crate) fn roles(&self, peer: NodeId) -> Vec<String> {
+        self.lock().get(&peer).map(|proved| proved.identity.roles.clone()).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Proved>> {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the credentials again, from `source` if there is one. Returns the peers that the node trusts no longer, whose links have to end.
+    /// If the credentials are wrong, the present ones stay.
+    pub(crate) fn reload(&self, source: Option<Source>) -> Result<Vec<(NodeId, Denied)>, TrustError> {
+        let present = || self.current.read().unwrap_or_else(PoisonError::into_inner).source.clone();
+        let source = source.unwrap_or_else(present);
+        let credentials = Arc::new(Credentials::load(&source, self.node)?);
         warn_of_end(credentials.identity());
-        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut linked = self.lock();
         self.tls.replace(credentials.client(), credentials.server());
-        *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&credentials);
+        let current = Current { source, credentials: Arc::clone(&credentials) };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         let mut denied = Vec::new();
         linked.retain(|peer, proved| match credentials.identify(&proved.chain) {
             Ok(_) => true,
@@ -100,9 +140,9 @@ impl Trust {
     pub(crate) fn describe(&self) -> String {
         let credentials = self.credentials();
         let identity = credentials.identity();
-        let what = match self.source {
-            Source::Certificates { .. } => "certificates",
-            Source::Keys { .. } => "keys",
+        let what = match self.kind {
+            Kind::Certificates => "certificates",
+            Kind::Keys => "keys",
         };
         match identity.not_after {
             Some(end) => format!("TLS with {what}: {identity}, {} days left", days_left(end.0)),

@@ -85,7 +85,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
             }
         }
     })?;
-    stopping::run_until_signal(node, &stop, Duration::from_secs(options.drain))
+    stopping::run_until_signal(node, &stop, &options.config, Duration::from_secs(options.drain))
 }
 
 /// Installs a panic hook that also prints the last flight-recorder entries of all threads.

@@ -1,6 +1,6 @@
 //! Establishes links that both sides agreed on, over a transport that reaches the peer, and installs them in their sessions.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use pronto_core::fabric::ConnectionLimits;
 use pronto_core::session::{Agreement, DownCause, Evidence, Links as SessionLinks};
@@ -11,7 +11,7 @@ use pronto_wire::Class;
 use super::sources::Remote;
 use super::watch::Lifeline;
 use super::{NoLink, Shared};
-use crate::access::{Rules, Subjects};
+use crate::access::Subjects;
 use crate::config::ESTABLISH;
 use crate::host::NodeSession;
 use crate::queue_pair::AnyQueuePair;
@@ -116,17 +116,21 @@ impl Shared {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
         let evidence = links.agreement.evidence;
         let roles = remote.proved.as_ref().map_or(&[][..], |proved| &proved.identity.roles);
-        let rules = self.host.rules.get_or_init(Rules::default);
+        let rules = self.host.rules.read().unwrap_or_else(PoisonError::into_inner);
         let mut sink = WaitingSink { host: &self.host, session };
         let may = |is_linked: bool| {
             let may = by == By::Peer || !is_linked;
             if may {
                 rules.apply(session, &Subjects { peer, evidence, roles }, self.host.routes());
                 self.sources.linked(peer, remote.origin);
+                if let (Some(trust), Some(proved)) = (&self.host.trust, &remote.proved) {
+                    trust.linked(peer, proved);
+                }
             }
             may
         };
         let installed = session.install_if(links, may, &mut sink, &*self.host);
+        drop(rules);
         self.host.forget_failure(peer);
         self.host.changed();
         if let Some(lifeline) = lifeline.filter(|_| installed) {
@@ -139,7 +143,7 @@ impl Shared {
     /// Ends the link that was just installed if its peer is no longer trusted. A reload after this finds the link itself.
     fn confirm(&self, session: &Arc<NodeSession>, remote: &Remote) -> Result<(), NoLink> {
         if let (Some(trust), Some(proved)) = (&self.host.trust, &remote.proved)
-            && let Err(denied) = trust.link(session.peer(), proved)
+            && let Err(denied) = trust.check(session.peer(), proved)
         {
             self.host.take_down(session, DownCause::Untrusted);
             return Err(denied.into());

@@ -71,6 +71,7 @@ pub(crate) enum Alarm {
 /// Causes that need no attention.
 const GOODBYE: u8 = DownCause::Goodbye.number();
 const LOCAL: u8 = DownCause::Local.number();
+const UNTRUSTED: u8 = DownCause::Untrusted.number();
 
 impl Alarm {
     const ALL: [Self; 4] = [Self::PeerDown, Self::Deadline, Self::Rescued, Self::Panicked];
@@ -79,7 +80,7 @@ impl Alarm {
     #[inline(always)]
     pub(crate) const fn of(note: &Note) -> Option<Self> {
         match note.what {
-            What::Down if note.more != GOODBYE && note.more != LOCAL => Some(Self::PeerDown),
+            What::Down if !matches!(note.more, GOODBYE | LOCAL | UNTRUSTED) => Some(Self::PeerDown),
             What::Ended if note.more == Ending::Deadline as u8 => Some(Self::Deadline),
             What::Rescued => Some(Self::Rescued),
             What::Panicked => Some(Self::Panicked),
@@ -223,13 +224,8 @@ mod tests {
             Alarm::of(&of_event(&Event::PeerDown { peer, epoch, cause }))
         };
         assert_eq!((down(DownCause::Goodbye), down(DownCause::Local)), (None, None));
-        for unexpected in [
-            DownCause::Died,
-            DownCause::Silent,
-            DownCause::Replaced,
-            DownCause::Panicked,
-            DownCause::Untrusted,
-        ] {
+        assert_eq!(down(DownCause::Untrusted), None, "the operator has asked for it");
+        for unexpected in [DownCause::Died, DownCause::Silent, DownCause::Replaced, DownCause::Panicked] {
             assert_eq!(down(unexpected), Some(Alarm::PeerDown), "{unexpected}");
             let (peer, epoch) = (NodeId(2), pronto_wire::Epoch(1));
             let note = of_event(&Event::PeerDown { peer, epoch, cause: unexpected });

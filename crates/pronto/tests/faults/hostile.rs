@@ -4,12 +4,15 @@ use core::net::Ipv4Addr;
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 
-use pronto::{Epoch, Node, NodeId};
+use pronto::credentials::rustls::ClientConnection;
+use pronto::credentials::{Credentials, server_name};
+use pronto::{Builder, Epoch, Node, NodeId};
 use pronto_core::session::{Identity, Limits, greet};
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
 use crate::impostor::connected;
-use crate::rig::{TIMEOUT, add, client, counter, event, exclusive_run, refused, server, until};
+use crate::rig::{TIMEOUT, add, counter, event, exclusive_run, refused, server, until};
+use crate::secured::{Authorized, dialling};
 
 const CONNECTIONS: usize = 10_000;
 /// Threads that make connections, each from an address of its own.
@@ -24,9 +27,19 @@ fn greeting(id: u16) -> Vec<u8> {
     [b"pronto\x031", &u32::try_from(blob.len()).unwrap().to_le_bytes()[..], &blob].concat()
 }
 
+/// Returns the first bytes of a TLS handshake that a stranger begins well, for which a node computes most.
+fn client_hello() -> Vec<u8> {
+    let stranger = Authorized::new();
+    let config = Credentials::load(&stranger.node(9), NodeId(9)).unwrap().client();
+    let mut tls = ClientConnection::new(config, server_name()).unwrap();
+    let mut bytes = b"pronto\x033".to_vec();
+    tls.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
 /// Returns the bytes that a connection sends, by its number.
-fn bytes(number: usize) -> Vec<u8> {
-    match number % 8 {
+fn bytes(number: usize, client_hello: &[u8]) -> Vec<u8> {
+    match number % 11 {
         0 => Vec::new(),
         1 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         2 => b"pronto".to_vec(),
@@ -35,16 +48,20 @@ fn bytes(number: usize) -> Vec<u8> {
         5 => greeting(1000 + u16::try_from(number % 5_000).unwrap()),
         // The ids of the configured peer, and of the node itself.
         6 => greeting(2),
-        _ => greeting(1),
+        7 => greeting(1),
+        8 => client_hello.to_vec(),
+        9 => client_hello[..client_hello.len() / 2].to_vec(),
+        _ => [&b"pronto\x033"[..], &[22, 3, 1, 0, 200], &[7; 200]].concat(),
     }
 }
 
 fn attack(from: Ipv4Addr, address: &str, connections: usize) {
+    let client_hello = client_hello();
     let mut held = std::collections::VecDeque::<TcpStream>::new();
     for number in 0..connections {
         let mut stream = connected(from, address);
         // Fails if the node has refused the connection already.
-        let _refused = stream.write_all(&bytes(number));
+        let _refused = stream.write_all(&bytes(number, &client_hello));
         held.push_back(stream);
         if held.len() > HELD
             && let Some(oldest) = held.pop_front()
@@ -68,11 +85,34 @@ fn all_refused(node: &Node) -> u64 {
 /// Shows: operations.crowded, operations.not-pronto
 #[test]
 fn ten_thousand_hostile_connections_fail_no_call() {
+    withstands(
+        None,
+        &["not_pronto", "unknown_token", "oversized", "not_permitted", "same_id", "crowded", "untrusted"],
+    );
+}
+
+/// Shows: operations.crowded, operations.untrusted
+#[test]
+fn ten_thousand_hostile_connections_fail_no_call_over_tls() {
+    withstands(Some(&Authorized::new()), &["not_pronto", "crowded", "untrusted"]);
+}
+
+/// Starts a node and a peer of it, and checks that calls succeed while strangers connect, and that each is refused for one of the reasons.
+fn withstands(world: Option<&Authorized>, reasons: &[&str]) {
     // Alone, because the memory of the process is measured.
     let _alone = exclusive_run();
-    let node = server(1, "tcp:127.0.0.1:0").peer_from(2, "127.0.0.1").start().unwrap();
+    let trusted = |id, builder: Builder| match world {
+        Some(world) => builder.trust(world.node(id)),
+        None => builder,
+    };
+    let node = trusted(1, server(1, "tcp:127.0.0.1:0").peer_from(2, "127.0.0.1")).start().unwrap();
     let address = node.listening()[0].to_string();
-    let (good, peer) = client(2, &address);
+    let client = || {
+        let node = trusted(2, dialling(2, &address)).start().unwrap();
+        let peer = node.wait_for_peer(1, TIMEOUT).unwrap();
+        (node, peer)
+    };
+    let (good, peer) = client();
     let events = node.events();
     let done = AtomicBool::new(false);
     let before = resident();
@@ -99,7 +139,7 @@ fn ten_thousand_hostile_connections_fail_no_call() {
     // Those that were still in the queue of the socket are refused afterwards. Greetings that were good and not followed by anything end
     // in one of the reasons, too.
     until("every connection is refused", || all_refused(&node) >= CONNECTIONS as u64);
-    for reason in ["not_pronto", "unknown_token", "oversized", "not_permitted", "same_id", "crowded"] {
+    for reason in reasons {
         assert!(refused(&node, reason) > 0, "no connection was refused as {reason}");
     }
     let status = node.status();
@@ -110,6 +150,6 @@ fn ten_thousand_hostile_connections_fail_no_call() {
     // A new peer is as welcome as before.
     drop(good);
     event(&events, TIMEOUT, |event| matches!(event, pronto::Event::PeerDown { peer: NodeId(2), .. }));
-    let (_again, peer) = client(2, &address);
+    let (_again, peer) = client();
     add(&peer);
 }

@@ -1,6 +1,6 @@
 //! Nodes with certificates or keys in files, for the tests of TLS.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -55,6 +55,12 @@ impl Authorized {
         }
     }
 
+    /// Issues the credentials of a node into the folder, from where [`stored`] returns them.
+    pub(crate) fn store(&self, node: u16) {
+        let request = Request::for_days(Name::Node(NodeId(node)), Vec::new(), now(), 1);
+        self.authority().issue(&request).unwrap().save(&self.folder).unwrap();
+    }
+
     /// Revokes the certificate of these credentials.
     pub(crate) fn revoke(&self, source: &Source) {
         use pronto::credentials::CertificateDer;
@@ -78,6 +84,16 @@ impl Authorized {
 impl Drop for Authorized {
     fn drop(&mut self) {
         let _left = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Returns the credentials of a node that are in the folder of an authority.
+pub(crate) fn stored(folder: &Path, node: u16) -> Source {
+    Source::Certificates {
+        certificate: folder.join(format!("node-{node}.pem")),
+        key: folder.join(format!("node-{node}.key")),
+        authorities: folder.join(CERTIFICATE),
+        revoked: Some(folder.join(REVOKED)),
     }
 }
 

@@ -125,7 +125,7 @@ fn both_sides_say_why_a_certificate_is_refused() {
     }
 }
 
-/// Shows: operations.trust-reload
+/// Shows: operations.trust-reload, operations.untrusted-cause
 #[test]
 fn a_reload_ends_the_links_of_revoked_peers_and_no_others() {
     let _shared = shared_run();

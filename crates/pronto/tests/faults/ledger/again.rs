@@ -60,7 +60,7 @@ fn requests_that_wait_to_be_sent_again_may_have_been_executed() {
     let _shared = shared_run();
     let log = File::from(memfd_create("pronto-ledger-again", MFdFlags::MFD_CLOEXEC).unwrap());
     let listen = free_address();
-    let _server = start_server(&listen, &log, Windows::Full);
+    let _server = start_server(&listen, &log, Windows::Full, None);
     let wire = Proxy::to(&listen);
     wire.hold_back_beyond(CARRIED);
     let limits = Windows::Full.limits();
