@@ -97,11 +97,12 @@ impl Inbound {
 
     /// Skips the next receive, because the sleeper waits on the socket itself, which stays readable while there is
     /// data. Shrinks the buffer after a quiet sleep.
-    pub(crate) fn leave_out_next_receive(&mut self, socket: &Socket) {
+    pub(crate) fn leave_out_next_receive(&mut self, socket: &mut Socket) {
         self.drained = !self.woken_alone && !socket.has_unread();
         let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
         if quiet && self.buffer.len() > SHORT_BUFFER && self.start == self.end {
             self.resize(SHORT_BUFFER);
+            socket.rest();
         }
     }
 
@@ -149,7 +150,7 @@ impl Inbound {
             if mem::take(&mut self.drained) || self.data >= CHUNK / 2 {
                 return Ok(PollOutcome::Nothing);
             }
-            match self.receive(socket, one_sided)? {
+            match self.receive(socket, one_sided, outbound)? {
                 Read::Bytes(_) if self.next_inline(into) => return Ok(PollOutcome::Inline),
                 Read::Bytes(_) => {}
                 Read::Nothing => return Ok(PollOutcome::Nothing),
@@ -196,18 +197,21 @@ impl Inbound {
 
     /// Receives once: the rest of an unfinished payload into its buffer, that of one-sided data into its region, and the bytes after it
     /// into the receive buffer.
-    fn receive(&mut self, socket: &mut Socket, one_sided: &mut OneSided) -> Result<Read, FabricError> {
+    fn receive(
+        &mut self,
+        socket: &mut Socket,
+        one_sided: &mut OneSided,
+        outbound: &mut Outbound,
+    ) -> Result<Read, FabricError> {
+        if socket.is_encrypted() {
+            return self.receive_decrypted(socket, outbound);
+        }
         if one_sided.is_reading() || matches!(self.state, State::Payload { .. } | State::Data { .. }) {
             return self.receive_in_place(socket, one_sided);
         }
         self.make_room(true);
         let room = self.buffer.len() - self.end;
-        let free = &mut self.buffer[self.end..];
-        let read = if socket.is_encrypted() {
-            socket.receive_encrypted(free, &mut [])?
-        } else {
-            socket.receive(&mut [Destination::of(free)])?
-        };
+        let read = socket.receive(&mut [Destination::of(&mut self.buffer[self.end..])])?;
         self.received(read, 0, room);
         Ok(read)
     }
@@ -218,9 +222,6 @@ impl Inbound {
         socket: &mut Socket,
         one_sided: &mut OneSided,
     ) -> Result<Read, FabricError> {
-        if socket.is_encrypted() {
-            return self.receive_decrypted(socket);
-        }
         // While data for reads arrives, the receive buffer takes little more than the next header, so that the data after it is received in
         // its place.
         let reading = one_sided.is_reading();
@@ -261,8 +262,12 @@ impl Inbound {
     }
 
     /// Receives from an encrypted connection: the rest of an unfinished payload into its buffer, all other bytes into the receive buffer.
-    #[inline(never)]
-    fn receive_decrypted(&mut self, socket: &mut Socket) -> Result<Read, FabricError> {
+    #[cold]
+    fn receive_decrypted(
+        &mut self,
+        socket: &mut Socket,
+        outbound: &mut Outbound,
+    ) -> Result<Read, FabricError> {
         self.make_room(true);
         let spare = &mut self.buffer[self.end..];
         let room = spare.len();
@@ -278,6 +283,10 @@ impl Inbound {
             }
             _ => (socket.receive_encrypted(spare, &mut [])?, 0),
         };
+        // The socket does not wake a sleeper for decrypted bytes that are left, so the poll has to report progress.
+        if socket.has_unread() || socket.has_unsent() {
+            outbound.need_flush();
+        }
         self.received(read, place, room);
         Ok(read)
     }

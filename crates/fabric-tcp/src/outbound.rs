@@ -112,9 +112,14 @@ impl Outbound {
         self.blocked
     }
 
-    /// Returns whether answers to the peer need a flush.
+    /// Returns whether something needs a flush for which no doorbell is rung: answers to the peer, or the protocol of an encrypted connection.
     pub(crate) fn has_answers(&self) -> bool {
         self.answers
+    }
+
+    /// Makes the poll in progress flush, and report progress.
+    pub(crate) fn need_flush(&mut self) {
+        self.answers = true;
     }
 
     /// Returns whether data for the peer's reads is being sent.
@@ -265,7 +270,7 @@ impl Outbound {
     }
 
     /// Encrypts everything and passes it to the kernel, or as much as it accepts.
-    #[inline(never)]
+    #[cold]
     fn flush_encrypted(
         &mut self,
         socket: &mut Socket,

@@ -299,22 +299,10 @@ impl TcpQueuePair {
             self.answered = true;
             let _ = self.flush();
         }
-        if self.socket.is_encrypted() {
-            self.attend_to_tls();
-        }
         if self.silence.is_due() {
             self.check_silence()?;
         }
         Ok(if mem::take(&mut self.answered) { PollOutcome::OneSided } else { PollOutcome::Nothing })
-    }
-
-    /// Sends records that the protocol itself owes the peer. Reports decrypted bytes that wait: the socket does not wake a sleeper for them.
-    #[inline(never)]
-    fn attend_to_tls(&mut self) {
-        if self.socket.has_unsent() && !self.outbound.is_blocked() && self.cut.is_none() {
-            let _ = self.flush();
-        }
-        self.answered |= self.socket.has_unread() && !self.inbound.is_starved();
     }
 
     /// Sends pending output. After `Lost`, the connection still delivers messages that arrived before; any other error
@@ -444,9 +432,8 @@ impl QueuePair for TcpQueuePair {
             return Err(error);
         }
         self.check_silence()?;
-        self.inbound.leave_out_next_receive(&self.socket);
+        self.inbound.leave_out_next_receive(&mut self.socket);
         self.outbound.rest();
-        self.socket.rest();
         Ok(())
     }
 
