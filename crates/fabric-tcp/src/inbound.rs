@@ -6,8 +6,8 @@
 //! 2. `drained` means that the last receive returned less than there was room for. The next receive would most likely
 //!    find nothing, so it is skipped once.
 //! 3. One receive is also skipped after arming: the sleep ends immediately if the socket is readable. It is not skipped
-//!    while `woken_alone`: only one thread got the event, and another one may sleep next. `woken_alone` ends with a receive that
-//!    leaves nothing in the socket.
+//!    while `woken_alone`: only one thread got the event, and another one may sleep next; or bytes wait that are no longer in the socket, as
+//!    they are decrypted. `woken_alone` ends with a receive that leaves nothing behind.
 //! 4. The buffer starts short. It grows each time a receive fills it, and becomes short again after a whole sleep in
 //!    which no receive would have filled a short one. A node has thousands of connections, of which few are in a burst.
 
@@ -32,7 +32,7 @@ const SHORT_BUFFER: usize = 1 << 10;
 const GROWTH: usize = 16;
 /// Maximum number of receives in one poll without a message. Half a chunk of one-sided data also ends a poll, as the other connection may
 /// have messages.
-const RECEIVES_PER_POLL: usize = 16;
+pub(crate) const RECEIVES_PER_POLL: usize = 16;
 const _: () = assert!(SHORT_BUFFER >= HEADER_LEN + INLINE_PAYLOAD + frame::MAX_EXTRA);
 
 /// Position in the current frame.
@@ -98,7 +98,7 @@ impl Inbound {
     /// Skips the next receive, because the sleeper waits on the socket itself, which stays readable while there is
     /// data. Shrinks the buffer after a quiet sleep.
     pub(crate) fn leave_out_next_receive(&mut self, socket: &mut Socket) {
-        self.drained = !self.woken_alone && !socket.has_unread();
+        self.drained = !self.woken_alone;
         let quiet = mem::take(&mut self.fullest) < SHORT_BUFFER;
         if quiet && self.buffer.len() > SHORT_BUFFER && self.start == self.end {
             self.resize(SHORT_BUFFER);
@@ -137,7 +137,8 @@ impl Inbound {
         outbound: &mut Outbound,
     ) -> Result<PollOutcome<Lease>, FabricError> {
         self.data = 0;
-        for _ in 0..RECEIVES_PER_POLL {
+        let mut receives = 0;
+        loop {
             if !self.is_empty()
                 && let Some(message) = self.advance(one_sided, outbound)?
             {
@@ -147,17 +148,24 @@ impl Inbound {
                 socket.check()?;
                 return Ok(PollOutcome::Nothing);
             }
-            if mem::take(&mut self.drained) || self.data >= CHUNK / 2 {
+            if mem::take(&mut self.drained) {
                 return Ok(PollOutcome::Nothing);
             }
+            let is_enough = self.data >= CHUNK / 2 || receives == RECEIVES_PER_POLL;
+            // The socket does not wake a sleeper for decrypted bytes, so none are left behind. They are not many.
+            if is_enough && !socket.has_unread() {
+                return Ok(PollOutcome::Nothing);
+            }
+            receives += 1;
             match self.receive(socket, one_sided, outbound)? {
-                Read::Bytes(_) if self.next_inline(into) => return Ok(PollOutcome::Inline),
+                Read::Bytes(1..) if self.next_inline(into) => return Ok(PollOutcome::Inline),
+                // Of an encrypted connection, whose peer decides how many records it sends without data.
+                Read::Bytes(0) => return Ok(PollOutcome::Nothing),
                 Read::Bytes(_) => {}
                 Read::Nothing => return Ok(PollOutcome::Nothing),
                 Read::End => return Err(FabricError::Lost),
             }
         }
-        Ok(PollOutcome::Nothing)
     }
 
     /// Takes the next message if it is in the buffer and inline.
@@ -212,7 +220,7 @@ impl Inbound {
         self.make_room(true);
         let room = self.buffer.len() - self.end;
         let read = socket.receive(&mut [Destination::of(&mut self.buffer[self.end..])])?;
-        self.received(read, 0, room);
+        self.received(read, 0, is_short(read, room));
         Ok(read)
     }
 
@@ -257,7 +265,7 @@ impl Inbound {
             },
             _ => (socket.receive(&mut [spare])?, 0),
         };
-        self.received(read, place, room);
+        self.received(read, place, is_short(read, place + room));
         Ok(read)
     }
 
@@ -270,7 +278,6 @@ impl Inbound {
     ) -> Result<Read, FabricError> {
         self.make_room(true);
         let spare = &mut self.buffer[self.end..];
-        let room = spare.len();
         let (read, place) = match &mut self.state {
             State::Payload { lease, filled, .. } => {
                 let rest = &mut lease.bytes_mut()[*filled..];
@@ -283,20 +290,21 @@ impl Inbound {
             }
             _ => (socket.receive_encrypted(spare, &mut [])?, 0),
         };
-        // The socket does not wake a sleeper for decrypted bytes that are left, so the poll has to report progress.
-        if socket.has_unread() || socket.has_unsent() {
+        if socket.has_unsent() {
             outbound.need_flush();
         }
-        self.received(read, place, room);
+        self.received(read, place, socket.is_drained());
+        // A poll that ends with a message leaves them behind, and none is left out before the next sleep.
+        self.woken_alone |= socket.has_unread();
         Ok(read)
     }
 
-    /// Counts received bytes: those beyond the first `place` are in the buffer, which had this room.
-    fn received(&mut self, read: Read, place: usize, room: usize) {
+    /// Counts received bytes: those beyond the first `place` are in the buffer. `is_drained` is true if another receive would find nothing.
+    fn received(&mut self, read: Read, place: usize, is_drained: bool) {
         let all = if let Read::Bytes(n) = read { n } else { 0 };
         self.end += all.saturating_sub(place);
         self.fullest = self.fullest.max(self.end);
-        self.drained = matches!(read, Read::Bytes(_)) && all < place + room;
+        self.drained = matches!(read, Read::Bytes(_)) && is_drained;
         self.woken_alone &= !self.drained && read != Read::Nothing;
     }
 
@@ -388,6 +396,11 @@ impl Inbound {
             }
         }
     }
+}
+
+/// Returns whether a receive found less than there was room for.
+fn is_short(read: Read, room: usize) -> bool {
+    matches!(read, Read::Bytes(n) if n < room)
 }
 
 /// Result of taking the start of a frame.

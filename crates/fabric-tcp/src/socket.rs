@@ -39,6 +39,8 @@ pub(crate) struct Socket {
     stream: TcpStream,
     /// In a box, as most connections have none.
     tls: Option<Box<Connection>>,
+    /// True if the last receive of an encrypted connection found less than there was room for.
+    is_drained: bool,
     /// Busy-polling options that the kernel refused.
     not_busy: Refused,
     /// Time for which the kernel tries to send remaining data after the socket was closed.
@@ -52,7 +54,14 @@ impl Socket {
         let (stream, tls) = channel.into_parts();
         let refused = |errno: Errno| FabricError::System { errno: errno as i32 };
         let not_busy = tuning::apply(&stream, class, options).map_err(refused)?;
-        Ok(Self { stream, tls, not_busy, answer_timeout: options.answer_timeout, calls: Calls::default() })
+        Ok(Self {
+            stream,
+            tls,
+            is_drained: false,
+            not_busy,
+            answer_timeout: options.answer_timeout,
+            calls: Calls::default(),
+        })
     }
 
     /// Returns whether the kernel polls the device for it.
@@ -74,9 +83,10 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// Returns whether there are bytes to receive that are no longer in the socket, which therefore does not wake a sleeper for them.
+    /// Returns whether there are bytes to receive, or the end of the stream, that are no longer in the socket, which therefore does not wake a
+    /// sleeper for them.
     pub(crate) fn has_unread(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.has_plaintext())
+        self.tls.as_ref().is_some_and(|tls| tls.has_plaintext() || tls.is_closed())
     }
 
     /// Returns whether encrypted bytes wait for the socket.
@@ -157,7 +167,8 @@ impl Socket {
         }
     }
 
-    /// Receives and decrypts available bytes into one or two buffers. Returns fewer bytes than they hold only if the socket had no more.
+    /// Moves decrypted bytes to one or two buffers, after one receive if there are none. A receive whose bytes are no data, but belong to the
+    /// protocol, returns no bytes. [`Self::is_drained`] tells whether another receive would find something.
     ///
     /// # Errors
     /// [`FabricError::Lost`] if the bytes were changed on their way, among others.
@@ -167,38 +178,36 @@ impl Socket {
         second: &mut [u8],
     ) -> Result<Read, FabricError> {
         let tls = self.tls.as_mut().expect("the connection is encrypted");
-        let (all, mut taken, mut has_more) = (first.len() + second.len(), 0, true);
-        loop {
-            if taken < first.len() {
-                taken += tls.take(&mut first[taken..]);
-            }
-            if taken >= first.len() {
-                taken += tls.take(&mut second[taken - first.len()..]);
-            }
-            if taken == all || !has_more {
-                return Ok(if taken == 0 { Read::Nothing } else { Read::Bytes(taken) });
-            }
+        if !tls.has_plaintext() {
             if tls.is_closed() {
-                return Ok(if taken == 0 { Read::End } else { Read::Bytes(taken) });
+                return Ok(Read::End);
             }
             let room = tls.room();
             let len = room.len();
             self.calls.receives += 1;
             match parts::receive(self.stream.as_fd(), &mut [Destination::of(room)]) {
-                Ok(0) if taken == 0 => return Ok(Read::End),
-                Ok(0) => return Ok(Read::Bytes(taken)),
+                Ok(0) => return Ok(Read::End),
                 Ok(count) => {
-                    has_more = count == len;
+                    self.is_drained = count < len;
                     tls.received(count).map_err(|_| FabricError::Lost)?;
                 }
-                Err(Errno::EINTR) => {}
+                // The next poll tries again.
+                Err(Errno::EINTR) => return Ok(Read::Bytes(0)),
                 Err(Errno::EAGAIN) => {
                     self.calls.empty_receives += 1;
-                    has_more = false;
+                    self.is_drained = true;
+                    return Ok(Read::Nothing);
                 }
                 Err(errno) => return Err(failure(errno)),
             }
         }
+        let taken = tls.take(first);
+        Ok(Read::Bytes(taken + if taken == first.len() { tls.take(second) } else { 0 }))
+    }
+
+    /// Returns whether the last receive on an encrypted connection found less than there was room for, and nothing of it is left.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained && !self.has_unread()
     }
 
     /// Checks whether the connection was reset, for a connection that does not read at present.

@@ -14,7 +14,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use pronto_conformance::{Capability, Harness, Pair};
 use pronto_core::Class;
 use pronto_core::fabric::{ConnectionLimits, HeapMemory, Region};
-use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair};
+use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair, Tls};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Receive buffers of each node: two full windows of the longest messages that the suite sends.
@@ -108,7 +108,11 @@ fn bulk_conforms() {
 #[test]
 fn each_class_conforms_with_tls() {
     let world = World::new();
-    let options = [1, 2].map(|node| Options { tls: Some(world.node(node).tls), ..Options::default() });
+    let options = [1, 2].map(|node| {
+        let credentials = world.node(node);
+        let tls = Arc::new(Tls::new(credentials.client(), credentials.server()));
+        Options { tls: Some(tls), ..Options::default() }
+    });
     for class in Class::ALL {
         conforms(class, options.clone());
     }

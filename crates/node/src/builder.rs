@@ -389,10 +389,11 @@ impl Builder {
     pub fn check(self) -> Result<(), NodeError> {
         let (options, builder) = self.checked()?;
         builder.placed(&options)?;
+        let kind = builder.trust.as_ref().map(|(source, _)| Kind::of(source));
         if let Some((source, owner)) = builder.trust {
             Trust::load(source, owner)?;
         }
-        rules_of(builder.rules, &options, &builder.routes).map(drop)
+        rules_of(builder.rules, &options, &builder.routes, kind).map(drop)
     }
 
     /// Performs the checks of the settings themselves. Returns the options for links, and the builder without them.
@@ -471,13 +472,8 @@ impl Builder {
         let host = NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool, trust)
             .map_err(system)?;
         let host = Arc::new(host);
-        let rules = rules_of(self.rules, &options, &self.routes)?;
-        if rules.name_roles() && !host.trust.as_ref().is_some_and(|trust| trust.kind() == Kind::Certificates)
-        {
-            tracing::warn!(
-                "an [[allow]] names a role, which no peer has without certificates ([trust] mode = \"tls\")"
-            );
-        }
+        let kind = host.trust.as_ref().map(Trust::kind);
+        let rules = rules_of(self.rules, &options, &self.routes, kind)?;
         host.set_rules(rules);
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");
@@ -501,10 +497,19 @@ fn rules_of(
     rules: Vec<Result<Rule, ConfigError>>,
     options: &LinkOptions,
     routes: &[Route<NodeHost>],
+    trust: Option<Kind>,
 ) -> Result<Rules, NodeError> {
     let rules = Rules(rules.into_iter().collect::<Result<_, _>>()?);
-    for node in rules.nodes().filter(|node| options.peers.iter().all(|peer| peer.node != *node)) {
+    let has_proofs = trust.is_some();
+    for node in
+        rules.nodes().filter(|node| !has_proofs && options.peers.iter().all(|peer| peer.node != *node))
+    {
         tracing::warn!(%node, "an [[allow]] names a node without a [[peer]]: over TCP, any process can take its id");
+    }
+    if rules.name_roles() && trust != Some(Kind::Certificates) {
+        tracing::warn!(
+            "an [[allow]] names a role, which no peer has without certificates ([trust] mode = \"tls\")"
+        );
     }
     for types in rules.without_types(routes) {
         tracing::warn!(

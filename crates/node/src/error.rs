@@ -16,8 +16,11 @@ pub enum NodeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The credentials are wrong.
-    #[error("trust: {0}")]
+    #[error(transparent)]
     Trust(#[from] pronto_trust::TrustError),
+    /// A configuration to reload has no rules, and the node has some.
+    #[error("without any [[allow]] everything would be permitted: restart the node if you want that")]
+    RulesGone,
     /// A configuration to reload has another mode of trust.
     #[error("trust.mode has changed since the node was started: restart the node")]
     OtherMode,
@@ -49,8 +52,8 @@ pub enum NodeError {
     },
     /// An address is outside this host, and unencrypted traffic has not been allowed.
     #[error(
-        "{key} names {address}, which is not a loopback address, so that unencrypted traffic could leave this host: allow it \
-         with `plaintext = \"i understand\"` in the configuration, or with `Builder::plaintext_i_understand`"
+        "{key} names {address}, which is not a loopback address, so that unencrypted traffic could leave this host: encrypt it \
+         with [trust] (`Builder::trust`), or allow it with `plaintext = \"i understand\"` in the configuration, or with `Builder::plaintext_i_understand`"
     )]
     Plaintext {
         /// The configuration key of the address.

@@ -267,6 +267,9 @@ impl NodeHost {
             self.choices.lock().expect("no holder panics").remove(&peer);
             self.downs.lock().expect("no holder panics").remove(&peer);
             self.sessions_seen.lock().expect("no holder panics").remove(&peer);
+            if let Some(trust) = &self.trust {
+                trust.forget(peer);
+            }
             self.version.fetch_add(1, Ordering::Release);
         }
     }
@@ -298,17 +301,18 @@ impl NodeHost {
     /// number.
     pub(crate) fn reload_trust(self: &Arc<Self>, source: Option<Source>) -> Result<usize, TrustError> {
         let Some(trust) = &self.trust else { return Ok(0) };
-        let denied = trust.reload(source)?;
-        for (peer, reason) in &denied {
+        let mut ended = 0;
+        for (peer, reason) in &trust.reload(source)? {
             let Some(session) = self.known_session(*peer) else { continue };
             // The peer may have another link by now, over shared memory.
             let is_meant = |info: LinkInfo| matches!(info.evidence, Evidence::Certificate | Evidence::Key);
             if session.info(&**self).is_some_and(is_meant) {
                 tracing::warn!(node = %peer, %reason, "ended the link of a peer that this node no longer trusts");
                 self.take_down(&session, DownCause::Untrusted);
+                ended += 1;
             }
         }
-        Ok(denied.len())
+        Ok(ended)
     }
 
     /// Records a failed attempt to reach a peer. Returns whether the reason is new: a peer with several addresses can have several

@@ -1,7 +1,7 @@
 //! A running node.
 
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
@@ -269,6 +269,11 @@ impl Node {
     pub fn reload(&self, config: &Config) -> Result<usize, NodeError> {
         let rules = Rules(config.rules().collect::<Result<_, _>>()?);
         let source = config.trust_source()?;
+        let present = self.host.rules.read().unwrap_or_else(PoisonError::into_inner);
+        if rules.0.is_empty() && !present.0.is_empty() {
+            return Err(NodeError::RulesGone);
+        }
+        drop(present);
         if source.as_ref().map(Kind::of) != self.host.trust.as_ref().map(Trust::kind) {
             return Err(NodeError::OtherMode);
         }

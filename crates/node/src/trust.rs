@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pronto_core::Nanos;
 use pronto_core::session::Evidence;
 use pronto_fabric_tcp as tcp;
 use pronto_trust::{CertificateDer, Credentials, Denied, Identity, Source, TrustError};
 use pronto_wire::NodeId;
 
-/// Remaining time of this node's certificate from which on the log warns of its end, seconds. It is checked at the start and at reloads.
+/// Remaining time of this node's certificate from which on the log warns of its end, seconds. It is checked at the start, at reloads, and once
+/// a day.
 const WARN_BEFORE: u64 = 30 * DAY;
 const DAY: u64 = 24 * 60 * 60;
 
@@ -28,6 +30,8 @@ pub(crate) struct Trust {
     current: RwLock<Current>,
     tls: Arc<tcp::Tls>,
     kind: Kind,
+    /// Time of the next look at the end of the certificate.
+    due: Mutex<Nanos>,
     /// The proof of the last link of each peer.
     linked: Mutex<BTreeMap<NodeId, Proved>>,
 }
@@ -60,11 +64,11 @@ impl Trust {
     /// Reads the credentials of a node.
     pub(crate) fn load(source: Source, node: NodeId) -> Result<Self, TrustError> {
         let credentials = Arc::new(Credentials::load(&source, node)?);
-        warn_of_end(credentials.identity());
+        warn(&source, credentials.identity());
         let tls = Arc::new(tcp::Tls::new(credentials.client(), credentials.server()));
         let kind = Kind::of(&source);
         let current = RwLock::new(Current { source, credentials });
-        Ok(Self { node, current, tls, kind, linked: Mutex::default() })
+        Ok(Self { node, current, tls, kind, due: Mutex::default(), linked: Mutex::default() })
     }
 
     /// Returns the TLS configurations, which follow later reloads.
@@ -105,6 +109,17 @@ impl Trust {
         self.credentials().identify(&proved.chain).map(drop).inspect_err(|_| drop(linked.remove(&peer)))
     }
 
+    /// Forgets the proof of a peer that has gone.
+    pub(crate) fn forget(&self, peer: NodeId) {
+        self.lock().remove(&peer);
+    }
+
+    /// Returns whether the last link of a peer was that of the same name.
+    pub(crate) fn is_of(&self, peer: NodeId, proved: Option<&Proved>) -> bool {
+        let linked = self.lock();
+        linked.get(&peer).map(|linked| &linked.identity.name) == proved.map(|proved| &proved.identity.name)
+    }
+
     /// Returns the roles in the certificate of a peer.
     pub(crate) fn roles(&self, peer: NodeId) -> Vec<String> {
         self.lock().get(&peer).map(|proved| proved.identity.roles.clone()).unwrap_or_default()
@@ -119,9 +134,10 @@ impl Trust {
     pub(crate) fn reload(&self, source: Option<Source>) -> Result<Vec<(NodeId, Denied)>, TrustError> {
         let present = || self.current.read().unwrap_or_else(PoisonError::into_inner).source.clone();
         let source = source.unwrap_or_else(present);
-        let credentials = Arc::new(Credentials::load(&source, self.node)?);
-        warn_of_end(credentials.identity());
+        // Taken before the files are read: of two reloads, the later one has the later files.
         let mut linked = self.lock();
+        let credentials = Arc::new(Credentials::load(&source, self.node)?);
+        warn(&source, credentials.identity());
         self.tls.replace(credentials.client(), credentials.server());
         let current = Current { source, credentials: Arc::clone(&credentials) };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
@@ -134,6 +150,19 @@ impl Trust {
             }
         });
         Ok(denied)
+    }
+
+    /// Warns of the end of this node's certificate, if a day has passed since it was checked last. Returns the time of the next check.
+    pub(crate) fn check_daily(&self, now: Nanos) -> Nanos {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        if now >= *due {
+            // The first check was that of the start.
+            if *due != Nanos::ZERO {
+                warn_of_end(self.credentials().identity());
+            }
+            *due = now + Nanos::from_secs(DAY);
+        }
+        *due
     }
 
     /// Returns the state of the credentials for operators.
@@ -161,11 +190,19 @@ fn now() -> u64 {
     now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// Warns if the certificate of this node ends soon, and if no certificate can be revoked.
+fn warn(source: &Source, identity: &Identity) {
+    warn_of_end(identity);
+    if matches!(source, Source::Certificates { revoked: None, .. }) {
+        tracing::warn!("[trust] has no `revoked`: revoked certificates are accepted");
+    }
+}
+
 /// Warns if the certificate of this node ends soon.
 fn warn_of_end(identity: &Identity) {
     if let Some(end) = identity.not_after.filter(|end| end.0.saturating_sub(now()) < WARN_BEFORE) {
         tracing::warn!(
-            days = days_left(end.0),
+            %end,
             "the certificate of this node ends soon: issue a new one, replace the files, and reload (SIGHUP)"
         );
     }

@@ -123,9 +123,10 @@ pub enum GreetingRefusal {
     /// The node has reached its maximum number of peers.
     #[error("the node has reached its configured number of peers")]
     TooManyPeers = 9,
-    /// The peer may not connect: it runs as another user, or connects from another address than those of the node with its id.
+    /// The peer may not have this id: it runs as another user, connects from another address than those of the node with its id, or has the
+    /// certificate or key of another node.
     #[error(
-        "not permitted: over shared memory both processes must be of one user, and over TCP the node that has this id in its [[peer]] expects it from other addresses (`from`)"
+        "this node may not connect with its id: with TLS, its certificate or key is that of another node; over TCP without, the other node expects the id from other addresses (`from` in its [[peer]]); over shared memory, the processes run as different users, or the other node has no shm address of this one in its [[peer]]"
     )]
     NotPermitted = 10,
 }

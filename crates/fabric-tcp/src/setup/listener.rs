@@ -216,8 +216,9 @@ impl Incoming {
         Canceller::of(&self.stream)
     }
 
-    /// Reads the purpose of the connection, which must arrive within half a second. Returns a handshake, which must finish within `timeout`. Returns `None` for
-    /// the second connection of a link, which is passed to the handshake that waits for it.
+    /// Reads the purpose of the connection, which must arrive within half a second, and makes the TLS handshake if there is one. Returns a
+    /// handshake, which must finish within `timeout`, TLS included. Returns `None` for the second connection of a link, which is passed to the
+    /// handshake that waits for it.
     pub fn begin(self, timeout: Duration) -> Result<Option<Handshake>, SetupError> {
         let shared = Arc::clone(&self.permit.shared);
         self.identify(timeout).inspect_err(|error| {

@@ -12,6 +12,9 @@
 //!   ◄─────────────────  preamble "ready", on the first connection
 //! ```
 //!
+//! With TLS, a handshake of it follows "answer" on the first connection, after which the acceptor sends "answer" again, encrypted, and one
+//! follows "second" on the other connection. Everything after these is encrypted.
+//!
 //! The dialler sends nothing on either connection before it is notified that both exist: until then neither side has a
 //! link, and each gives up immediately when the other does. One case remains: a connection that breaks while "ready" is
 //! in flight leaves the acceptor with a link that the dialler does not have. The acceptor finds the connection broken
@@ -155,6 +158,14 @@ fn preamble(purpose: Purpose) -> [u8; 8] {
 
 fn purpose_of(found: [u8; 8]) -> Result<Purpose, SetupError> {
     Purpose::ALL.into_iter().find(|purpose| preamble(*purpose) == found).ok_or(SetupError::Preamble(found))
+}
+
+/// Returns an accepted connection after a TLS handshake.
+#[cfg(test)]
+pub(crate) fn secured(stream: std::net::TcpStream, tls: &Tls) -> Result<Channel, SetupError> {
+    let mut channel = Channel::plain(stream);
+    channel.secure(tls.server()?, deadline::Deadline::after(ANSWER_TIMEOUT))?;
+    Ok(channel)
 }
 
 /// Identifier that assigns the second connection to the first.

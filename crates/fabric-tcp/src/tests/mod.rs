@@ -1,10 +1,13 @@
 //! Tests over loopback sockets: two queue pairs, or one and a raw stream that plays a peer violating the protocol.
 
+#[path = "../../tests/certificates/mod.rs"]
+mod certificates;
 mod faults;
 mod flow;
 mod messages;
 mod one_sided;
 mod silent;
+mod tls;
 
 use core::time::Duration;
 use std::net::{TcpListener, TcpStream};

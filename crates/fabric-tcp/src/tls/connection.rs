@@ -36,8 +36,9 @@ enum Side {
 
 pub(crate) struct Connection {
     side: Side,
-    /// Received bytes: `incoming[..filled]`.
+    /// Received bytes: `incoming[start..filled]`.
     incoming: Vec<u8>,
+    start: usize,
     filled: usize,
     /// Decrypted bytes, of which `plain[taken..]` are not taken yet.
     plain: Vec<u8>,
@@ -76,6 +77,7 @@ impl Connection {
         Self {
             side,
             incoming: vec![0; SHORT],
+            start: 0,
             filled: 0,
             plain: Vec::new(),
             taken: 0,
@@ -125,6 +127,10 @@ impl Connection {
 
     /// Returns the memory for received bytes. It is empty only if the other side has sent a longer handshake message than any node has.
     pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.start != 0 {
+            self.incoming.copy_within(self.start..self.filled, 0);
+            (self.start, self.filled) = (0, self.filled - self.start);
+        }
         if self.filled == self.incoming.len() {
             self.incoming.resize((self.incoming.len() * GROWTH).min(LONG), 0);
         }
@@ -172,14 +178,13 @@ impl Connection {
     }
 
     fn step(&mut self) -> Result<Step, Error> {
-        let incoming = &mut self.incoming[..self.filled];
+        let incoming = &mut self.incoming[self.start..self.filled];
         let (plain, outgoing) = (&mut self.plain, &mut self.outgoing);
         let (discard, step) = match &mut self.side {
             Side::Client(side) => handle(side.process_tls_records(incoming), plain, outgoing),
             Side::Server(side) => handle(side.process_tls_records(incoming), plain, outgoing),
         };
-        self.incoming.copy_within(discard..self.filled, 0);
-        self.filled -= discard;
+        self.start += discard;
         step
     }
 
@@ -209,7 +214,7 @@ impl Connection {
             let start = self.outgoing.len();
             self.outgoing.resize(start + room, 0);
             let into = &mut self.outgoing[start..];
-            let incoming = &mut self.incoming[..self.filled];
+            let incoming = &mut self.incoming[self.start..self.filled];
             let encrypted = match &mut self.side {
                 Side::Client(side) => write(side.process_tls_records(incoming), bytes, into),
                 Side::Server(side) => write(side.process_tls_records(incoming), bytes, into),
@@ -247,15 +252,16 @@ impl Connection {
 
     /// Frees long buffers that are empty.
     pub(crate) fn rest(&mut self) {
-        if self.filled == 0 && self.incoming.len() > SHORT {
+        if self.start == self.filled && self.incoming.len() > SHORT {
             self.incoming = vec![0; SHORT];
+            (self.start, self.filled) = (0, 0);
         }
+        self.gathered.clear();
         for buffer in [&mut self.plain, &mut self.outgoing, &mut self.gathered] {
             if buffer.is_empty() {
                 buffer.shrink_to(SHORT);
             }
         }
-        self.gathered.clear();
     }
 }
 

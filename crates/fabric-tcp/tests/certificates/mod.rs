@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pronto_fabric_tcp::Tls;
 use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_trust::authority::{Authority, Request};
 use pronto_trust::rustls::crypto::{CryptoProvider, ring};
@@ -19,11 +18,6 @@ pub(crate) struct World {
     authority: Authority,
 }
 
-pub(crate) struct Secured {
-    pub(crate) credentials: Credentials,
-    pub(crate) tls: Arc<Tls>,
-}
-
 impl World {
     pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -36,17 +30,17 @@ impl World {
     }
 
     /// Returns a node with a certificate of this authority.
-    pub(crate) fn node(&self, node: u16) -> Secured {
+    pub(crate) fn node(&self, node: u16) -> Credentials {
         self.made(node, self, ring::default_provider())
     }
 
     /// Returns a node that trusts another authority than that of its certificate.
-    pub(crate) fn node_that_trusts(&self, node: u16, other: &Self) -> Secured {
+    pub(crate) fn node_that_trusts(&self, node: u16, other: &Self) -> Credentials {
         self.made(node, other, ring::default_provider())
     }
 
     /// Returns a node whose keys encrypt at most `records` records.
-    pub(crate) fn node_with_limit(&self, node: u16, records: u64) -> Secured {
+    pub(crate) fn node_with_limit(&self, node: u16, records: u64) -> Credentials {
         let mut provider = ring::default_provider();
         let limited = |suite: &SupportedCipherSuite| {
             let SupportedCipherSuite::Tls13(suite) = suite;
@@ -61,7 +55,7 @@ impl World {
         self.made(node, self, provider)
     }
 
-    fn made(&self, node: u16, trusts: &Self, provider: CryptoProvider) -> Secured {
+    fn made(&self, node: u16, trusts: &Self, provider: CryptoProvider) -> Credentials {
         let name = Name::Node(NodeId(node));
         let issued = self.authority.issue(&Request::for_days(name, Vec::new(), now(), 10)).unwrap();
         let folder = self.folder.join(format!("{node}"));
@@ -77,9 +71,7 @@ impl World {
             revoked: None,
         };
         let clock = Arc::new(DefaultTimeProvider);
-        let credentials = Credentials::load_at(&source, NodeId(node), clock, Arc::new(provider)).unwrap();
-        let tls = Arc::new(Tls::new(credentials.client(), credentials.server()));
-        Secured { credentials, tls }
+        Credentials::load_at(&source, NodeId(node), clock, Arc::new(provider)).unwrap()
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread::sleep;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_core::Clock as _;
-use pronto_core::session::{Agreement, Authenticated, Evidence, agree, greet};
+use pronto_core::session::{Agreement, Authenticated, Evidence, LinkInfo, agree, greet};
 use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_sync::atomic::Ordering;
@@ -21,6 +21,7 @@ use super::{NoLink, Shared};
 use crate::config::HANDSHAKE;
 use crate::host::NodeSession;
 use crate::links::attempts::{Attempt, Canceller};
+use crate::status::admin::FIRST_VISITOR;
 use crate::system;
 use crate::trust::Proved;
 
@@ -96,6 +97,7 @@ impl Shared {
         run: impl FnOnce(&Arc<Self>, &mut Place) -> Result<(), NoLink> + Send + 'static,
     ) {
         let transport = canceller.transport();
+        let from = origin.to_string();
         let mut place = self.places.enter((origin, self.sources.expects(origin)), canceller);
         let shared = Arc::clone(self);
         // If the thread cannot be started or panics, its closure is dropped and frees the place.
@@ -106,7 +108,7 @@ impl Shared {
                 if error.is_one_too_many() {
                     tracing::debug!("rejected a second link of a node that is already linked");
                 } else if shared.host.refusals.is_news(&error, shared.host.now()) {
-                    tracing::info!(%error, transport, "incoming connection rejected (repeats are not logged, and each reason once a second)");
+                    tracing::info!(%error, transport, from, "incoming connection rejected (repeats are not logged, and each reason once a second)");
                 }
             }
         });
@@ -216,6 +218,13 @@ impl Shared {
         let host = &self.host;
         let known = host.known_session(theirs.node);
         let held = known.as_ref().and_then(|session| session.info(&**host));
+        let is_same = |info: LinkInfo| {
+            let is_visitor = theirs.node >= FIRST_VISITOR;
+            // Any identity has the ids of visitors, so that only the same one resumes their sessions.
+            !is_visitor
+                || host.trust.as_ref().is_none_or(|trust| trust.is_of(info.peer, remote.proved.as_ref()))
+        };
+        let held = held.filter(|held| is_same(*held));
         let same_epoch = held.is_some_and(|held| held.epoch == theirs.epoch);
         let resumes =
             same_epoch && theirs.session.is_some() && theirs.session == held.map(|held| held.session);

@@ -137,7 +137,7 @@ impl Shared {
             self.lifelines.lock().expect("no holder panics").push((peer, id, lifeline));
             self.host.wake_links_thread();
         }
-        self.confirm(session, remote)
+        if installed { self.confirm(session, remote) } else { Ok(()) }
     }
 
     /// Ends the link that was just installed if its peer is no longer trusted. A reload after this finds the link itself.

@@ -131,6 +131,16 @@ impl From<tcp::SetupError> for NoLink {
 }
 
 impl NoLink {
+    /// Returns the text of the error without the times in it, which differ each time.
+    pub(crate) fn without_time(&self) -> String {
+        match self {
+            Self::Denied(Denied::Expired { .. }) => "expired".into(),
+            Self::Denied(Denied::NotYetValid { .. }) => "not yet valid".into(),
+            Self::Denied(Denied::RevocationListExpired { .. }) => "the list has expired".into(),
+            error => error.to_string(),
+        }
+    }
+
     /// Returns whether the connection was refused because there is a link already or about to be: both nodes have dialled. This needs no
     /// action of the operator.
     pub(crate) fn is_one_too_many(&self) -> bool {
@@ -159,12 +169,14 @@ impl LinkMaker {
             socket_buffer,
             ..tcp::Options::default()
         };
+        let credentials =
+            if host.trust.is_some() { sources::Credentials::Required } else { sources::Credentials::NotUsed };
         let shared = Arc::new(Shared {
             host: Arc::clone(host),
             stop: EventFd::from_flags(flags).map_err(system)?,
             places: Arc::default(),
             attempts: Attempts::new(host),
-            sources: Sources::new(&options.peers),
+            sources: Sources::new(&options.peers, credentials),
             lifelines: Mutex::default(),
             tcp: tcp_options,
             devices: rdma::Devices::new(options.rdma),

@@ -97,7 +97,7 @@ impl Refusals {
     pub(crate) fn is_news(&self, error: &NoLink, now: Nanos) -> bool {
         let mut logged = self.logged.lock().expect("no holder panics");
         let last = &mut logged[reason_of(error) as usize];
-        let text = error.to_string();
+        let text = error.without_time();
         let news = last.as_ref().is_none_or(|last| last.text != text && now.since(last.at) >= PAUSE);
         if news {
             *last = Some(Logged { text, at: now });

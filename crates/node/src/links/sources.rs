@@ -4,11 +4,13 @@
 //! # Invariants
 //! 1. A connection with an identity is of a node that this identity may be, wherever it comes from.
 //! 2. Without an identity, a configured peer connects over TCP only from its networks: the hosts of its addresses, and those in its `from`.
-//! 3. While a link works, a greeting without an identity replaces it only if it comes from the place to which the link leads, or from a
+//! 3. If the node has credentials, only visitors, and peers that have an address there, connect over shared memory.
+//! 4. While a link works, a greeting without an identity replaces it only if it comes from the place to which the link leads, or from a
 //!    configured peer.
 
+use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -17,6 +19,7 @@ use pronto_wire::NodeId;
 use super::PeerOptions;
 use super::places::Node;
 use crate::config::address::Address;
+use crate::status::admin::FIRST_VISITOR;
 use crate::trust::Proved;
 
 /// The place of the other end of a connection.
@@ -28,6 +31,16 @@ pub(crate) enum Origin {
     OtherUser,
     /// A host.
     Host(IpAddr),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SameUser => f.write_str("the same user"),
+            Self::OtherUser => f.write_str("another user"),
+            Self::Host(host) => host.fmt(f),
+        }
+    }
 }
 
 impl Origin {
@@ -68,18 +81,30 @@ impl Remote {
     }
 }
 
+/// Whether peers over TCP need credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    Required,
+    NotUsed,
+}
+
 #[derive(Debug)]
 pub(super) struct Sources {
     /// The networks of each configured peer.
     permitted: HashMap<NodeId, Vec<IpNet>>,
+    /// The nodes that may connect over shared memory, if not all may.
+    local: Option<HashSet<NodeId>>,
     /// The place to which the last link of each peer led.
     linked: Mutex<HashMap<NodeId, Origin>>,
 }
 
 impl Sources {
-    pub(super) fn new(peers: &[PeerOptions]) -> Self {
+    pub(super) fn new(peers: &[PeerOptions], credentials: Credentials) -> Self {
         let permitted = peers.iter().map(|peer| (peer.node, networks(peer))).collect();
-        Self { permitted, linked: Mutex::default() }
+        let is_local = |address: &Address| matches!(address, Address::Shm(_));
+        let local = peers.iter().filter(|peer| peer.addresses.iter().any(is_local)).map(|peer| peer.node);
+        let local = (credentials == Credentials::Required).then(|| local.collect());
+        Self { permitted, local, linked: Mutex::default() }
     }
 
     /// Returns whether a connection may be of this node. Without an identity, nodes that are not configured may connect from anywhere.
@@ -88,6 +113,9 @@ impl Sources {
             return proved.identity.may_be(node);
         }
         let origin = remote.origin;
+        if let (Some(local), Origin::SameUser) = (&self.local, origin) {
+            return node >= FIRST_VISITOR || local.contains(&node);
+        }
         match (self.permitted.get(&node), origin) {
             (None, _) | (_, Origin::SameUser) => true,
             (Some(networks), Origin::Host(host)) => networks.iter().any(|network| network.contains(&host)),
@@ -113,9 +141,10 @@ impl Sources {
         }
     }
 
-    /// Returns whether a node is configured or not. One that has proved its identity is as good as configured.
+    /// Returns whether a node is configured or not. One that has proved its identity is as good as configured, but not a visitor: any identity
+    /// has all their ids.
     pub(super) fn kind(&self, node: NodeId, remote: &Remote) -> Node {
-        if remote.proved.is_some() || self.permitted.contains_key(&node) {
+        if remote.proved.is_some() && node < FIRST_VISITOR || self.permitted.contains_key(&node) {
             Node::Configured
         } else {
             Node::Stranger
@@ -164,7 +193,23 @@ mod tests {
     fn sources(addresses: &[&str], from: &[&str]) -> Sources {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let from = from.iter().map(|network| network.parse().unwrap()).collect();
-        Sources::new(&[PeerOptions { node: NodeId(2), addresses, from }])
+        Sources::new(&[PeerOptions { node: NodeId(2), addresses, from }], Credentials::NotUsed)
+    }
+
+    /// Shows: operations.trust-shm
+    #[test]
+    fn with_credentials_only_peers_with_an_address_there_connect_over_shared_memory() {
+        let peer = |node, address: &str| PeerOptions {
+            node: NodeId(node),
+            addresses: vec![address.parse().unwrap()],
+            from: Vec::new(),
+        };
+        let sources =
+            Sources::new(&[peer(2, "shm:@two"), peer(3, "tcp:10.0.0.3:7000")], Credentials::Required);
+        let permits = |node| sources.permits(NodeId(node), &Remote::at(Origin::SameUser));
+        assert!(permits(2) && permits(FIRST_VISITOR.0));
+        assert!(!permits(3), "node 3 has a certificate, which a process of this host need not have");
+        assert!(!permits(4), "neither has a node without a [[peer]]");
     }
 
     /// Shows: operations.from

@@ -80,7 +80,8 @@ impl Shared {
                 }
                 next = next.min(*due);
             }
-            self.sleep_until(next.min(self.host.audit.due()));
+            let daily = self.host.trust.as_ref().map_or(Nanos::NEVER, |trust| trust.check_daily(now));
+            self.sleep_until(next.min(self.host.audit.due()).min(daily));
         }
     }
 

@@ -86,7 +86,10 @@ fn new_rules_hold_for_peers_that_are_linked() {
     node.reload(&rules("[[allow]]\nwho = [\"node:2\"]\ntypes = [\"faults.work\"]")).unwrap();
     is_refused(peer.call(&Add { values: vec![1] }));
     assert_eq!(peer.call(&Work { key: 0 }).unwrap().total, 1);
-    node.reload(&rules("")).unwrap();
+    let error = node.reload(&rules("")).unwrap_err().to_string();
+    assert!(error.contains("everything would be permitted"), "{error}");
+    is_refused(peer.call(&Add { values: vec![1] }));
+    node.reload(&rules("[[allow]]\nwho = [\"anyone\"]\ntypes = [\"*\"]")).unwrap();
     add(&peer);
     let tls = "[trust]\nmode = \"tls\"\ncertificate = \"/c\"\nkey = \"/k\"\nauthorities = \"/a\"";
     let error = node.reload(&rules(tls)).unwrap_err().to_string();
