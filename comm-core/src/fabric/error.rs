@@ -78,6 +78,14 @@ pub enum PeerFault {
     /// The peer could remove memory while this node uses it: the memory's size is not sealed, or it is on huge pages.
     #[error("the peer could remove its shared memory: its size is not sealed, or it is on huge pages")]
     Unsealed,
+    /// The peer passed descriptors that do not belong to the message.
+    #[error("{found} descriptors with a message that carries {expected}")]
+    Descriptors {
+        /// Number of received descriptors.
+        found: usize,
+        /// Maximum number.
+        expected: usize,
+    },
     /// The peer sent too many wake-ups without messages.
     #[error("{0} wake-ups without a message")]
     WakeFlood(u32),

@@ -14,6 +14,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::fds;
+use crate::memfd::Demand;
+use crate::passed::PeerSocket;
 
 const REGION: u8 = 1;
 const GRANT: u8 = 2;
@@ -98,10 +100,10 @@ impl Announcement {
 
 /// This side's end of the socket.
 #[derive(Debug)]
-pub(crate) struct Announcements(OwnedFd);
+pub(crate) struct Announcements(PeerSocket);
 
 impl Announcements {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: PeerSocket) -> Self {
         Self(socket)
     }
 
@@ -112,10 +114,11 @@ impl Announcements {
         let fds = [fd.as_raw_fd()];
         let (bytes, rights) = ([IoSlice::new(raw.as_bytes())], [ControlMessage::ScmRights(&fds)]);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<()>(self.0.as_raw_fd(), &bytes, &rights, flags, None).map(drop)
+        sendmsg::<()>(self.0.as_fd().as_raw_fd(), &bytes, &rights, flags, None).map(drop)
     }
 
-    /// Returns the next announcement. Returns `None` if there is none, also after the peer has closed its end.
+    /// Returns the next announcement, with memory whose size is sealed. Returns `None` if there is none, also after the
+    /// peer has closed its end.
     pub(crate) fn receive(&self) -> Result<Option<(Announcement, OwnedFd)>, PeerFault> {
         let mut bytes = [0; size_of::<RawAnnouncement>()];
         let mut received = fds::receive(self.0.as_fd(), &mut bytes);
@@ -130,8 +133,11 @@ impl Announcements {
             (0, 0) => Ok(None),
             (len, 1) if len == bytes.len() && !packet.truncated => {
                 let what = Announcement::check(zerocopy::transmute!(bytes))?;
-                Ok(packet.fds.into_iter().next().map(|fd| (what, fd)))
+                let Some(passed) = packet.fds.into_iter().next() else { return Ok(None) };
+                let memory = passed.into_memory(Demand::FixedSize).map_err(|_| PeerFault::Unsealed)?;
+                Ok(Some((what, memory)))
             }
+            (_, found @ 2..) => Err(PeerFault::Descriptors { found, expected: 1 }),
             _ => Err(PeerFault::UnknownForm(bytes[0])),
         }
     }
@@ -139,6 +145,6 @@ impl Announcements {
     /// Shuts the socket down, including all copies in forked children.
     pub(crate) fn close(&self) {
         // Fails only if the peer has closed the other end, and then no peer is left to notify.
-        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
+        let _ = shutdown(self.0.as_fd().as_raw_fd(), Shutdown::Write);
     }
 }

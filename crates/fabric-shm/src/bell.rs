@@ -7,15 +7,17 @@
 //!
 //! Only `disarm` removes bytes. A wake-up is therefore never lost between arming and sleeping.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
+use nix::sys::socket::{MsgFlags, send};
 use pronto_sync::atomic::{AtomicU32, Ordering, fence};
 use pronto_sync::{Event, WakeWordRef};
 
+use crate::fds;
 use crate::map::{OwnArray, PeerArray};
+use crate::passed::PeerSocket;
 
 /// Words of the sleep line: armed word, arming count.
 pub(crate) const SLEEP_WORDS: usize = 2;
@@ -51,7 +53,7 @@ impl Sleep {
 /// This side's end of the socket, and the peer's sleep line. Any thread may wake the peer.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    socket: Mutex<Option<OwnedFd>>,
+    socket: Mutex<Option<PeerSocket>>,
     raw: RawFd,
     /// The peer's sleep line.
     sleep: PeerArray<AtomicU32>,
@@ -64,13 +66,15 @@ pub(crate) struct Bell {
 pub(crate) enum Rung {
     /// Number of wake-ups.
     Times(u32),
+    /// The peer has passed this number of descriptors with its wake-ups.
+    Descriptors(usize),
     /// The peer's end is closed.
     Ended,
 }
 
 impl Bell {
-    pub(crate) fn new(socket: OwnedFd, sleep: PeerArray<AtomicU32>) -> Self {
-        let raw = socket.as_raw_fd();
+    pub(crate) fn new(socket: PeerSocket, sleep: PeerArray<AtomicU32>) -> Self {
+        let raw = socket.as_fd().as_raw_fd();
         Self { socket: Mutex::new(Some(socket)), raw, sleep, woken: AtomicU32::new(0) }
     }
 
@@ -96,16 +100,17 @@ impl Bell {
         if self.woken.swap(arming, Ordering::Relaxed) != arming {
             // A full socket is readable, and so is one whose other end is closed: no wake-up is lost in either case.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            let _ = self.with(|socket| send(socket, &[1], flags));
+            let _ = self.with(|socket| send(socket.as_raw_fd(), &[1], flags));
         }
     }
 
-    /// Receives pending wake-ups.
+    /// Receives pending wake-ups. Receives their descriptors, too, as the kernel would close them on this thread.
     pub(crate) fn take(&self) -> Rung {
         let mut bytes = [0; MAX_EVENTS];
-        match self.with(|socket| recv(socket, &mut bytes, MsgFlags::MSG_DONTWAIT)) {
-            Ok(0) => Rung::Ended,
-            Ok(count) => Rung::Times(u32::try_from(count).expect("no more than the buffer")),
+        match self.with(|socket| fds::receive(socket, &mut bytes)) {
+            Ok(packet) if !packet.fds.is_empty() => Rung::Descriptors(packet.fds.len()),
+            Ok(packet) if packet.len == 0 => Rung::Ended,
+            Ok(packet) => Rung::Times(u32::try_from(packet.len).expect("no more than the buffer")),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => Rung::Times(0),
             Err(_) => Rung::Ended,
         }
@@ -113,17 +118,15 @@ impl Bell {
 
     /// Closes this end, including all copies in forked children. The peer's end stays readable from then on.
     pub(crate) fn close(&self) {
-        if let Some(socket) = self.lock().take() {
-            // Fails only if the peer has closed the other end, and then no peer is left to notify.
-            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
-        }
+        let socket = self.lock().take();
+        drop(socket);
     }
 
-    fn with<T>(&self, call: impl FnOnce(RawFd) -> Result<T, Errno>) -> Result<T, Errno> {
-        call(self.lock().as_ref().ok_or(Errno::EBADF)?.as_raw_fd())
+    fn with<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+        call(self.lock().as_ref().ok_or(Errno::EBADF)?.as_fd())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<OwnedFd>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PeerSocket>> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

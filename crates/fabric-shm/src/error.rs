@@ -99,6 +99,9 @@ pub enum SetupFault {
         /// Expected number.
         expected: usize,
     },
+    /// A passed descriptor is not a connected Unix socket of the type that the link needs.
+    #[error("received a descriptor that is not a Unix socket of the agreed type")]
+    NoSocket,
     /// The peer has other limits.
     #[error(
         "the peer has a limit of {found} where this side has {expected}: configure the same limits on both sides"

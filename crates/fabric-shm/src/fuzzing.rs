@@ -45,15 +45,17 @@ pub enum Passed {
     Longer,
     /// An empty sealed file.
     Empty,
-    /// A socket.
+    /// A Unix socket of bytes.
     Socket,
     /// A device.
     Device,
+    /// A Unix socket of packets.
+    PacketSocket,
 }
 
 impl Passed {
     /// Every kind of descriptor.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Segment,
         Self::WritableSegment,
         Self::Memory,
@@ -62,6 +64,7 @@ impl Passed {
         Self::Empty,
         Self::Socket,
         Self::Device,
+        Self::PacketSocket,
     ];
 
     /// Returns the length of the file, if its size is sealed.
@@ -72,7 +75,7 @@ impl Passed {
             Self::Memory => Some(round_up(LIMITS.send_memory as usize)),
             Self::Longer => Some(segment + 3 * crate::map::PAGE),
             Self::Empty => Some(0),
-            Self::ShrinkingMemory | Self::Socket | Self::Device => None,
+            Self::ShrinkingMemory | Self::Socket | Self::Device | Self::PacketSocket => None,
         }
     }
 
@@ -94,6 +97,7 @@ impl Passed {
                 memfd::seal_owned(fd)
             }),
             Self::Socket => sockets(SockType::Stream).0,
+            Self::PacketSocket => sockets(SockType::SeqPacket).0,
             Self::Device => File::open("/dev/null").expect("every system has it").into(),
         }
     }

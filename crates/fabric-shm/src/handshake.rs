@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -27,6 +28,7 @@ use nix::unistd::geteuid;
 use crate::error::{SetupError, SetupFault};
 use crate::fds::{self, Packet};
 use crate::map::forked;
+use crate::passed::{Passed, PeerSocket};
 
 /// Time limit of an accepted handshake, unless [`Handshake::within`] sets another.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
@@ -111,7 +113,15 @@ impl AsRawFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(file) = self.file.take().filter(|_| !forked()) {
+        if forked() {
+            return;
+        }
+        // Waiting connections may hold descriptors, which must not be closed together with this socket.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        while let Ok(waiting) = fds::accept(self.socket.as_fd()) {
+            drop(PeerSocket::new(waiting));
+        }
+        if let Some(file) = self.file.take() {
             let ours = |found: &std::fs::Metadata| (found.dev(), found.ino()) == (file.device, file.inode);
             if std::fs::symlink_metadata(&file.path).is_ok_and(|found| ours(&found)) {
                 // If this fails, the next listener finds the file stale and removes it.
@@ -144,13 +154,13 @@ impl PeerCredentials {
 /// Ends a handshake from another thread, whatever the handshake waits for. Drop it once the handshake has become a
 /// link; otherwise a cancellation breaks the link.
 #[derive(Debug)]
-pub struct Canceller(OwnedFd);
+pub struct Canceller(Arc<PeerSocket>);
 
 impl Canceller {
     /// Breaks the connection. Both sides then find it closed.
     pub fn cancel(&self) {
         // Fails only if the connection is broken already.
-        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Both);
+        let _ = shutdown(self.0.as_fd().as_raw_fd(), Shutdown::Both);
     }
 }
 
@@ -165,7 +175,7 @@ pub(crate) enum Side {
 /// makes the link.
 #[derive(Debug)]
 pub struct Handshake {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<PeerSocket>,
     pub(crate) side: Side,
     pub(crate) peer: PeerCredentials,
     limit: TimerFd,
@@ -203,12 +213,13 @@ impl Handshake {
     }
 
     fn new(socket: OwnedFd, side: Side, limit: Duration) -> Result<Self, SetupError> {
-        let credentials = getsockopt(&socket, PeerCred).map_err(SetupError::system("getsockopt"))?;
+        let socket = Arc::new(PeerSocket::new(socket));
+        let credentials = getsockopt(&*socket, PeerCred).map_err(SetupError::system("getsockopt"))?;
         let peer = PeerCredentials {
             uid: credentials.uid(),
             gid: credentials.gid(),
             pid: credentials.pid(),
-            pidfd: getsockopt(&socket, PeerPidfd).ok(),
+            pidfd: getsockopt(&*socket, PeerPidfd).ok(),
         };
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(SetupError::system("timerfd"))?;
@@ -226,8 +237,8 @@ impl Handshake {
     }
 
     /// Returns a handle that can end this handshake from another thread.
-    pub fn canceller(&self) -> Result<Canceller, SetupError> {
-        Ok(Canceller(self.socket.try_clone().map_err(io("dup"))?))
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.socket))
     }
 
     /// Returns the identity of the other end.
@@ -264,8 +275,8 @@ impl Handshake {
         &mut self,
         out: &mut [u8],
         expected: usize,
-    ) -> Result<Vec<OwnedFd>, SetupError> {
-        let Packet { len, truncated, fds } = loop {
+    ) -> Result<Vec<Passed>, SetupError> {
+        let Packet { len, truncated, fds, .. } = loop {
             match fds::receive(self.socket.as_fd(), out) {
                 Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN)?,
                 Err(Errno::EINTR) => {}
@@ -287,7 +298,8 @@ impl Handshake {
         let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         loop {
-            match sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(bytes)], rights, flags, None) {
+            match sendmsg::<()>(self.socket.as_fd().as_raw_fd(), &[IoSlice::new(bytes)], rights, flags, None)
+            {
                 Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT)?,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(SetupError::Closed),

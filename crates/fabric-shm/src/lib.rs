@@ -29,6 +29,7 @@
 
 mod announce;
 mod bell;
+mod closer;
 mod error;
 mod fds;
 mod form;
@@ -40,6 +41,7 @@ mod lease;
 mod map;
 mod memfd;
 mod one_sided;
+mod passed;
 mod queue_pair;
 mod receive;
 mod region;

@@ -208,6 +208,9 @@ impl ShmQueuePair {
                     self.fail(PeerFault::WakeFlood(self.idle_wakes).into());
                 }
             }
+            Rung::Descriptors(found) => {
+                self.fail(PeerFault::Descriptors { found, expected: 0 }.into());
+            }
             Rung::Ended => {
                 self.ended = true;
                 self.peer_seen = LOOK_AGAIN;

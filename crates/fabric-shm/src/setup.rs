@@ -21,6 +21,7 @@ use crate::lease::Incoming;
 use crate::map::{self, Access, Mapping, OwnArray, PeerArray, SendSegment, round_up};
 use crate::memfd::{self, Demand};
 use crate::one_sided::{Given, Held};
+use crate::passed::PeerSocket;
 use crate::queue_pair::ShmQueuePair;
 use crate::receive::Receiving;
 use crate::regions::PassedRegions;
@@ -35,6 +36,9 @@ const CLASSES: usize = Class::ALL.len();
 /// Descriptors per class: segment and send memory, and from the dialler also its offer of two sockets.
 pub(crate) const ACCEPTOR_FDS: usize = 2;
 const DIALLER_FDS: usize = 4;
+/// Types of the sockets.
+const BELL: SockType = SockType::Stream;
+const ANNOUNCEMENTS: SockType = SockType::SeqPacket;
 
 /// A link: one queue pair per class, and a lifeline that reports the peer's end.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ pub struct Link {
 /// the owner of the lifeline must close the queue pair.
 #[derive(Debug)]
 pub struct Lifeline {
-    socket: OwnedFd,
+    socket: Arc<PeerSocket>,
     pidfd: Option<OwnedFd>,
 }
 
@@ -61,7 +65,7 @@ impl Lifeline {
     /// Returns the descriptors to wait for: each becomes readable and stays so. The socket reports that every copy of
     /// the peer's end is closed. The pidfd reports that the process is dead, even if a child of it holds copies.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        core::iter::once(self.socket.as_fd()).chain(self.pidfd.as_ref().map(AsFd::as_fd))
+        core::iter::once((*self.socket).as_fd()).chain(self.pidfd.as_ref().map(AsFd::as_fd))
     }
 
     /// Returns whether the peer is gone.
@@ -153,9 +157,9 @@ impl Own {
         Ok(theirs.send_memory.get() as usize)
     }
 
-    /// Makes the queue pair from this side's memory and the peer's, which this function checks.
-    fn connect(self, theirs: &RawLimits, peer: PeerFds) -> Result<ShmQueuePair, SetupError> {
-        let memory_len = self.agree(theirs)?;
+    /// Makes the queue pair from this side's memory and the peer's, whose length this function checks. `memory_len` is that of
+    /// the peer's send memory.
+    fn connect(self, memory_len: usize, peer: PeerFds) -> Result<ShmQueuePair, SetupError> {
         let layout = Layout::peer(&self.limits)?;
         let len = layout.len();
         memfd::check_len(peer.segment.as_fd(), Demand::Owned, len).map_err(SetupFault::from)?;
@@ -213,24 +217,24 @@ struct PeerFds {
     sockets: Sockets,
 }
 
-/// One end of the sockets of one class.
+/// This side's end of the sockets of one class.
 #[derive(Debug)]
 struct Sockets {
-    bell: OwnedFd,
-    announcements: OwnedFd,
+    bell: PeerSocket,
+    announcements: PeerSocket,
 }
 
 impl Sockets {
-    /// Creates both ends.
-    fn pair() -> Result<(Self, Self), SetupError> {
+    /// Creates both ends. Returns those of the peer as descriptors.
+    fn pair() -> Result<(Self, [OwnedFd; 2]), SetupError> {
         let pair = |kind| {
             let ends = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
             ends.map_err(SetupError::system("socketpair"))
         };
-        let (bell, other_bell) = pair(SockType::Stream)?;
-        let (announcements, other_announcements) = pair(SockType::SeqPacket)?;
-        let other = Self { bell: other_bell, announcements: other_announcements };
-        Ok((Self { bell, announcements }, other))
+        let (bell, other_bell) = pair(BELL)?;
+        let (announcements, other_announcements) = pair(ANNOUNCEMENTS)?;
+        let ours = Self { bell: PeerSocket::new(bell), announcements: PeerSocket::new(announcements) };
+        Ok((ours, [other_bell, other_announcements]))
     }
 }
 
@@ -264,9 +268,7 @@ impl Handshake {
         let mut fds = Vec::new();
         for (class, own) in own.iter().enumerate() {
             fds.extend([own.segment.as_raw_fd(), own.readable_memory.as_raw_fd()]);
-            if let Some(Sockets { bell, announcements }) = shown.get(class) {
-                fds.extend([bell.as_raw_fd(), announcements.as_raw_fd()]);
-            }
+            fds.extend(shown.get(class).iter().copied().flatten().map(AsRawFd::as_raw_fd));
         }
         let offer = RawOffer {
             magic: MAGIC,
@@ -295,10 +297,18 @@ impl Offered {
         let mut sockets = sockets.into_iter();
         let mut queue_pairs = Vec::with_capacity(CLASSES);
         for (own, theirs) in own.into_iter().zip(&offer.classes) {
+            let memory_len = own.agree(theirs)?;
             let mut next = || fds.next().expect("as many descriptors as were asked for");
-            let (segment, memory) = (next(), next());
-            let sockets = sockets.next().unwrap_or_else(|| Sockets { bell: next(), announcements: next() });
-            queue_pairs.push(own.connect(theirs, PeerFds { segment, memory, sockets })?);
+            let segment = next().into_memory(Demand::Owned).map_err(SetupFault::from)?;
+            let memory = next().into_memory(Demand::FixedSize).map_err(SetupFault::from)?;
+            let sockets = match sockets.next() {
+                Some(ours) => ours,
+                None => Sockets {
+                    bell: next().into_socket(BELL)?,
+                    announcements: next().into_socket(ANNOUNCEMENTS)?,
+                },
+            };
+            queue_pairs.push(own.connect(memory_len, PeerFds { segment, memory, sockets })?);
         }
         let mut queue_pairs = queue_pairs.into_iter();
         let mut next = || queue_pairs.next().expect("one queue pair per class");

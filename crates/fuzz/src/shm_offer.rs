@@ -14,8 +14,8 @@ const MOST: usize = 12;
 /// Page size, to which the length of send memory is rounded.
 const PAGE: usize = 4096;
 
-/// Checks that this side accepts an offer if and only if it is that of a correct peer and all its memory is safe to map, that a
-/// refusal blames the peer, and that the accepted link works. The first byte is the number of descriptors, each of the next
+/// Checks that this side accepts an offer if and only if it is that of a correct peer, all its memory is safe to map, and its sockets are of
+/// the agreed types, that a refusal blames the peer, and that the accepted link works. The first byte is the number of descriptors, each of the next
 /// bytes is one descriptor, and the rest is the packet.
 pub fn shm_offer(input: &[u8]) {
     let Some((count, rest)) = input.split_first() else { return };
@@ -54,10 +54,10 @@ fn is_correct(packet: &[u8], passed: &[Passed]) -> bool {
     }
     let classes = packet[HEAD..].chunks(CLASS).zip(expected[HEAD..].chunks(CLASS));
     classes.zip(passed.chunks(DESCRIPTORS / 2)).all(|((theirs, ours), passed)| {
-        let [segment, memory, ..] = *passed else { return false };
+        let [segment, memory, bell, announcements] = *passed else { return false };
         let len = u32::from_le_bytes(theirs[MEMORY].try_into().expect("four bytes")) as usize;
         theirs[..MEMORY.start] == ours[..MEMORY.start]
-            && segment == Passed::Segment
+            && (segment, bell, announcements) == (Passed::Segment, Passed::Socket, Passed::PacketSocket)
             && memory.fixed_size() == Some(len.max(1).next_multiple_of(PAGE))
     })
 }

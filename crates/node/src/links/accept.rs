@@ -48,14 +48,11 @@ impl Shared {
             }
             if fds[0].any() == Some(true) {
                 match listener.accept() {
-                    Ok(handshake) => match handshake.canceller() {
-                        Ok(canceller) => self.in_thread(
-                            Origin::of_user(handshake.peer().same_user()),
-                            Canceller::Shm(canceller),
-                            move |shared, place| shared.greet_shm(handshake, place),
-                        ),
-                        Err(error) => self.accept_failed(&error),
-                    },
+                    Ok(handshake) => self.in_thread(
+                        Origin::of_user(handshake.peer().same_user()),
+                        Canceller::Shm(handshake.canceller()),
+                        move |shared, place| shared.greet_shm(handshake, place),
+                    ),
                     Err(error) => self.accept_failed(&error),
                 }
             }
@@ -120,7 +117,7 @@ impl Shared {
             return Err(NoLink::Refused(GreetingRefusal::NotPermitted));
         }
         let theirs = handshake.receive(MAX_GREETING)?;
-        let canceller = Canceller::Shm(handshake.canceller()?);
+        let canceller = Canceller::Shm(handshake.canceller());
         let remote = Remote::at(Origin::of_user(handshake.peer().same_user()));
         let Accepted { session, mut agreement, reply, attempt } =
             match self.receive_greeting(&theirs, canceller, false, &remote) {
