@@ -32,6 +32,9 @@ use crate::passed::{Passed, PeerSocket};
 
 /// Time limit of an accepted handshake, unless [`Handshake::within`] sets another.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// Time within which an accepted connection sends its first bytes. The dialler does so as soon as it is connected. The limit is that of
+/// connections over TCP.
+const FIRST_BYTES: Duration = Duration::from_millis(500);
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 64;
 /// Maximum wait for the lock of a directory. Its other holders keep it for some system calls.
@@ -236,6 +239,13 @@ impl Handshake {
         Ok(self)
     }
 
+    /// Waits for the first bytes of the peer, which must arrive within half a second. Then limits the rest of the handshake to `limit`.
+    pub fn begin(self, limit: Duration) -> Result<Self, SetupError> {
+        let handshake = self.within(FIRST_BYTES)?;
+        handshake.wait(PollFlags::POLLIN)?;
+        handshake.within(limit)
+    }
+
     /// Returns a handle that can end this handshake from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.socket))
@@ -311,10 +321,11 @@ impl Handshake {
     fn wait(&self, event: PollFlags) -> Result<(), SetupError> {
         let timer = PollFd::new(self.limit.as_fd(), PollFlags::POLLIN);
         let mut fds = [PollFd::new(self.socket.as_fd(), event), timer];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Err(Errno::EINTR) => return Ok(()),
-            waited => waited.map_err(SetupError::system("poll"))?,
-        };
+        while let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
+            if errno != Errno::EINTR {
+                return Err(SetupError::system("poll")(errno));
+            }
+        }
         if fds[1].any() == Some(true) { Err(SetupError::TimedOut) } else { Ok(()) }
     }
 }

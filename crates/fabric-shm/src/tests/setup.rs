@@ -167,6 +167,22 @@ fn a_silent_peer_times_out_and_a_dead_one_is_reported() {
     assert_eq!(victim.receive(10).unwrap_err(), SetupError::Closed);
 }
 
+/// Shows: operations.first-bytes
+#[test]
+fn the_first_bytes_have_a_limit_of_their_own() {
+    let limit = Duration::from_secs(60);
+    let (silent, victim) = Handshake::pair(limit).unwrap();
+    assert_eq!(victim.begin(limit).unwrap_err(), SetupError::TimedOut);
+    drop(silent);
+    let (mut rogue, victim) = Handshake::pair(limit).unwrap();
+    rogue.send_packet(&[0; 3], &[]).unwrap();
+    let mut victim = victim.begin(limit).unwrap();
+    assert_eq!(victim.receive(10).unwrap_err(), SetupFault::Malformed.into(), "the first bytes are not lost");
+    let (gone, victim) = Handshake::pair(limit).unwrap();
+    drop(gone);
+    assert_eq!(victim.begin(limit).unwrap().receive(10).unwrap_err(), SetupError::Closed);
+}
+
 #[test]
 fn an_incomplete_message_times_out() {
     let (mut rogue, victim) = Handshake::pair(Duration::from_secs(60)).unwrap();

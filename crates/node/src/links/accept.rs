@@ -116,6 +116,7 @@ impl Shared {
             handshake.send(&GreetingRefusal::NotPermitted.encode(self.host.identity.node))?;
             return Err(NoLink::Refused(GreetingRefusal::NotPermitted));
         }
+        let mut handshake = handshake.begin(HANDSHAKE)?;
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller());
         let remote = Remote::at(Origin::of_user(handshake.peer().same_user()));

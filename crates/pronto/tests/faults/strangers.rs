@@ -1,14 +1,17 @@
-//! Strangers at a TCP port: the node refuses them with a reason, and a good peer is not affected.
+//! Strangers at a TCP port or a socket: the node refuses them with a reason, and a good peer is not affected.
 
 use core::time::Duration;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket};
 use pronto::{Epoch, Node, NodeId};
 use pronto_core::session::{Identity, Limits, greet};
 use pronto_wire::{Greeting, GreetingFault, GreetingRefusal};
 
-use crate::rig::{add, client, refused, shared_run, started, until};
+use crate::rig::{Watch, add, client, exclusive_run, refused, shared_run, started, until};
 
 /// First bytes of a connection that begins a handshake.
 const FIRST: &[u8; 8] = b"pronto\x031";
@@ -186,4 +189,34 @@ fn idle_strangers_do_not_block_a_peer() {
         assert!(!waited, "the peer had to wait until a stranger timed out");
         drop(idle);
     }
+}
+
+/// Connects to the abstract name of a node.
+fn dialled(address: &str) -> OwnedFd {
+    let name = UnixAddr::new_abstract(address.strip_prefix("shm:@").unwrap().as_bytes()).unwrap();
+    let made = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    connect(made.as_raw_fd(), &name).unwrap();
+    made
+}
+
+/// A process of the same user connects over shared memory and sends nothing, or the length of a greeting and no more.
+///
+/// Shows: operations.first-bytes
+#[test]
+fn a_silent_connection_over_shared_memory_ends_as_soon_as_one_over_tcp() {
+    // Alone, because it measures time.
+    let _alone = exclusive_run();
+    let (node, address) = started(1, "shm", "first-bytes");
+    let watch = Watch::start();
+    let slow = dialled(&address);
+    send(slow.as_raw_fd(), &90_u32.to_le_bytes(), MsgFlags::empty()).unwrap();
+    let silent = dialled(&address);
+    assert_eq!(recv(silent.as_raw_fd(), &mut [0], MsgFlags::empty()), Ok(0), "the node closes it");
+    let passed = watch.passed();
+    assert!((Duration::from_millis(400)..Duration::from_secs(3)).contains(&passed), "{passed:?}");
+    wait_refused(&node, "silent", 1);
+    let still = recv(slow.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT);
+    assert_eq!(still, Err(Errno::EAGAIN), "it may take the time of a whole handshake");
+    let (_good, peer) = client(2, &address);
+    add(&peer);
 }
