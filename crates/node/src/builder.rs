@@ -30,7 +30,7 @@ use crate::node::Node;
 use crate::rdma::Rdma;
 use crate::serving::futures::{HandlerFuture, MAX_FUTURES, Spawn};
 use crate::serving::pool::{Pool, PoolLimits};
-use crate::status::admin::FIRST_VISITOR;
+use crate::status::admin::visitor_id;
 use crate::system;
 use crate::threads::boost::Boost;
 use crate::threads::placement::{Asked, Placement};
@@ -38,9 +38,6 @@ use crate::trust::{Kind, Trust};
 
 /// A long polling time after traffic, for services that are called in bursts. Source: Margo.
 pub const SPIN_DOWN: Duration = Duration::from_nanos(spin::SPIN_DOWN.0);
-
-/// Number of ids for visitors, from [`FIRST_VISITOR`] on.
-const VISITORS: u32 = 1_000;
 
 /// Settings of a node before its start: its id, its addresses, its peers and its handlers.
 #[derive(Debug)]
@@ -109,8 +106,7 @@ impl Builder {
     }
 
     pub(crate) fn visitor() -> Self {
-        let number = u16::try_from(std::process::id() % VISITORS).expect("less than VISITORS");
-        Self { is_visitor: true, ..Self::new(NodeId(FIRST_VISITOR.0 + number)) }
+        Self { is_visitor: true, ..Self::new(visitor_id()) }
     }
 
     pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {

@@ -138,8 +138,9 @@ impl Node {
         Builder::new(node.into())
     }
 
-    /// Returns a builder for a visitor: a short-lived node that asks another node something. Its id, from
-    /// [`FIRST_VISITOR`](crate::admin::FIRST_VISITOR) on, is derived from the process id, so a process can have one visitor at a time.
+    /// Returns a builder for a visitor: a short-lived node that asks another node something. Its id is chosen at random, from
+    /// [`FIRST_VISITOR`](crate::admin::FIRST_VISITOR) to 65535. If another visitor of the same node has that id (`id_taken` among
+    /// [`Status::failed_dials`]), start another one.
     pub fn visitor() -> Builder {
         Builder::visitor()
     }

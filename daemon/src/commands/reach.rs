@@ -9,6 +9,12 @@ use pronto::admin::FIRST_VISITOR;
 use pronto::credentials::Source;
 use pronto::{Address, Config, Node, NodeError, NodeId, Peer};
 
+/// Maximum number of visitors that are started, one after the other, because another one has the id. Two of 20 visitors of one node have the same
+/// id once in ten times, and a visitor four times in a row practically never.
+const MAX_VISITORS: u32 = 4;
+/// Interval between two checks whether the node has refused the id of a visitor.
+const CHECK: Duration = Duration::from_millis(50);
+
 /// A connected peer, and the visitor node that must outlive its use.
 pub(super) struct Reached {
     pub(super) peer: Peer,
@@ -61,28 +67,63 @@ pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
 
 /// Connects to the node that the options name.
 pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
-    let Target { node, addresses, plaintext, trust } = target(options)?;
+    let target = target(options)?;
     let limit = Duration::from_secs(*options.get_one("timeout").expect("has a default"));
+    let (mut left, mut started) = (limit, 0);
+    loop {
+        let visitor = visitor(&target)?;
+        started += 1;
+        let failed = loop {
+            let span = left.min(CHECK);
+            left -= span;
+            match visitor.wait_for_peer(target.node, span) {
+                Ok(peer) => return Ok(Reached { peer, _visitor: visitor }),
+                Err(NodeError::NotUp { .. }) if !left.is_zero() => {
+                    if started < MAX_VISITORS && is_taken(&visitor) {
+                        break None;
+                    }
+                }
+                Err(error) => break Some(error),
+            }
+        };
+        if let Some(error) = failed {
+            return Err(not_reached(error, &target, limit));
+        }
+    }
+}
+
+/// Returns whether the node has refused the id of a visitor, because another visitor has it.
+fn is_taken(visitor: &Node) -> bool {
+    visitor.status().failed_dials.iter().any(|(reason, _)| *reason == "id_taken")
+}
+
+/// Starts a visitor with an id of its own.
+fn visitor(target: &Target) -> anyhow::Result<Node> {
     let mut builder = Node::visitor().name("visitor");
-    if plaintext {
+    if target.plaintext {
         builder = builder.plaintext_i_understand();
     }
-    if let Some((source, owner)) = trust {
+    if let Some((source, owner)) = target.trust.clone() {
         // A certificate names its owner, which need not be the node of the file. A key is that of the file's node.
         builder = match source {
             Source::Certificates { .. } => builder.trust(source),
             Source::Keys { .. } => builder.trust_of(owner, source),
         };
     }
-    let visitor = addresses.iter().fold(builder, |builder, address| builder.peer(node, address)).start();
-    let visitor = visitor.map_err(|error| match error {
+    let node = target.node;
+    let builder = target.addresses.iter().fold(builder, |builder, address| builder.peer(node, address));
+    builder.start().map_err(|error| match error {
         NodeError::Plaintext { address, .. } => anyhow!(
             "{address} is not a loopback address, so that unencrypted traffic could leave this host: allow it with --plaintext, or with \
              `plaintext = \"i understand\"` in a configuration"
         ),
         error => error.into(),
-    })?;
-    let peer = visitor.wait_for_peer(node, limit).map_err(|error| match error {
+    })
+}
+
+fn not_reached(error: NodeError, target: &Target, limit: Duration) -> anyhow::Error {
+    let Target { node, addresses, .. } = target;
+    match error {
         // The reason names the address.
         NodeError::NotUp { why: Some(why), .. } => {
             anyhow!("cannot connect to node {node} within {} s: {why}", limit.as_secs())
@@ -90,8 +131,7 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
         error => {
             anyhow!(error).context(format!("cannot connect to node {node} at {}", addresses.join(" or ")))
         }
-    })?;
-    Ok(Reached { peer, _visitor: visitor })
+    }
 }
 
 /// The selected node, and how to connect to it.

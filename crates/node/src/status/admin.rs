@@ -10,10 +10,19 @@ use crate::host::NodeHost;
 use crate::node::{Down, PeerStatus, Status};
 use crate::recorder;
 use crate::recorder::flight;
+use crate::system;
 use crate::waits::overrides;
 
 /// First id of visitors: short-lived nodes that ask another node something. A configured node cannot have such an id.
 pub const FIRST_VISITOR: NodeId = NodeId(64_000);
+/// Number of ids of visitors: all that the wire has from the first one on.
+const VISITORS: u64 = (u16::MAX - FIRST_VISITOR.0) as u64 + 1;
+
+/// Returns a random id of a visitor. Process ids would be equal in two containers, and twice in one process.
+pub(crate) fn visitor_id() -> NodeId {
+    let number = u16::try_from(system::random() % VISITORS).expect("less than VISITORS");
+    NodeId(FIRST_VISITOR.0 + number)
+}
 
 /// Request for an empty reply, which shows that the node works.
 #[derive(Debug, Message)]
@@ -287,5 +296,21 @@ impl From<&PeerStatus> for PeerReport {
             credits: peer.credits,
             counters: peer.counters.iter().map(Counter::from).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{FIRST_VISITOR, visitor_id};
+
+    /// Shows: operations.visitor-ids
+    #[test]
+    fn visitors_of_one_process_have_random_ids_from_the_whole_range() {
+        let ids: HashSet<u16> = (0..1_000).map(|_| visitor_id().0).collect();
+        assert!(ids.iter().all(|id| *id >= FIRST_VISITOR.0));
+        assert!(ids.len() > 500, "{} ids", ids.len());
+        assert!(ids.iter().any(|id| *id < 64_100) && ids.iter().any(|id| *id > 65_400));
     }
 }
