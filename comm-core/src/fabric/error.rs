@@ -86,6 +86,17 @@ pub enum PeerFault {
         /// Maximum number.
         expected: usize,
     },
+    /// The peer announced more memory than a connection may.
+    #[error("{announced} bytes of announced memory exceed the maximum of {max}")]
+    TooMuchMemory {
+        /// Length of the announced memory together with that which is mapped already, bytes.
+        announced: u64,
+        /// Maximum length, bytes.
+        max: u64,
+    },
+    /// The peer replaced more regions than this while their messages were in use.
+    #[error("more than {0} regions were replaced while their messages were in use")]
+    TooManyRegions(usize),
     /// The peer sent too many wake-ups without messages.
     #[error("{0} wake-ups without a message")]
     WakeFlood(u32),
@@ -151,6 +162,11 @@ pub enum GrantError {
     /// The maximum number of grants exists.
     #[error("{0} grants exist, which is the limit: revoke one of them")]
     TooMany(usize),
+    /// The regions with a grant would be too long together.
+    #[error(
+        "the granted regions would be longer together than {0} bytes, which is the limit: revoke a grant"
+    )]
+    TooMuchMemory(u64),
     /// The grant does not exist.
     #[error("the grant does not exist")]
     Unknown,

@@ -18,9 +18,9 @@ use pronto_sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::announce::Announcement;
 use crate::layout::MAX_GRANTS;
-use crate::map::{Access, Mapping, OwnArray, PeerArray};
+use crate::map::{Access, Mapping, OwnArray, PeerArray, round_up};
 use crate::receive::{map_peer, system};
-use crate::regions;
+use crate::regions::{self, MAX_ANNOUNCED};
 
 /// Grant word of an unused slot.
 const NOBODY: u32 = 0;
@@ -32,12 +32,38 @@ pub(crate) struct Given {
     words: OwnArray<AtomicU32>,
     /// Generation of the last grant of each slot.
     generations: Box<[u32]>,
+    /// The region of the last grant of each slot.
+    regions: Box<[GrantedRegion]>,
+    /// Length of the regions of all live grants, bytes. A region counts once for each of its grants.
+    sum: u64,
+}
+
+/// A region as the peer maps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct GrantedRegion {
+    /// Address of the memory in this process, which distinguishes regions.
+    base: usize,
+    is_writable: bool,
+    len: u64,
 }
 
 impl Given {
     pub(crate) fn new(words: OwnArray<AtomicU32>) -> Self {
         let generations = vec![0; words.len()].into();
-        Self { words, generations }
+        let regions = vec![GrantedRegion::default(); words.len()].into();
+        Self { words, generations, regions, sum: 0 }
+    }
+
+    /// Returns the length of all regions with a live grant, and of `new`. The peer maps each of them once.
+    fn len_with(&self, new: GrantedRegion) -> u64 {
+        let live = |at: &usize| self.words[*at].load(Ordering::Relaxed) != NOBODY;
+        let mut granted = vec![new];
+        for at in (0..self.words.len()).filter(live) {
+            if !granted.contains(&self.regions[at]) {
+                granted.push(self.regions[at]);
+            }
+        }
+        granted.iter().map(|region| region.len).sum()
     }
 
     /// Makes a grant and passes it to the peer by `announce`.
@@ -54,7 +80,13 @@ impl Given {
         }
         let place = self.words.iter().position(|word| word.load(Ordering::Relaxed) == NOBODY);
         let place = place.ok_or(GrantError::TooMany(MAX_GRANTS))?;
-        let fd = if rights.write || rights.atomic {
+        let is_writable = rights.write || rights.atomic;
+        let base = region.memory().base().as_ptr().addr();
+        let granted = GrantedRegion { base, is_writable, len: round_up(region.len()) as u64 };
+        if self.sum.saturating_add(granted.len) > MAX_ANNOUNCED && self.len_with(granted) > MAX_ANNOUNCED {
+            return Err(GrantError::TooMuchMemory(MAX_ANNOUNCED));
+        }
+        let fd = if is_writable {
             regions::sharable(region).and_then(|fd| fd.try_clone_to_owned().ok())
         } else {
             regions::readable(region)
@@ -71,6 +103,8 @@ impl Given {
             return Err(GrantError::TooMany(live));
         }
         self.generations[place] = generation;
+        self.regions[place] = granted;
+        self.sum += granted.len;
         let remote = RemoteRange { key: key(slot, generation), offset: 0, len: end - start };
         Ok(Grant { id: GrantId(slot), remote })
     }
@@ -82,14 +116,16 @@ impl Given {
         let revoked = word.swap(NOBODY, Ordering::SeqCst);
         // SYNC: the grant ends before this side reads or writes the memory again; pairs with the fence in Held::live_after.
         fence(Ordering::SeqCst);
-        match revoked {
-            NOBODY => Err(GrantError::Unknown),
-            _ => Ok(()),
+        if revoked == NOBODY {
+            return Err(GrantError::Unknown);
         }
+        self.sum -= self.regions[slot as usize].len;
+        Ok(())
     }
 
     /// Ends all grants. The caller must issue a fence afterwards.
     pub(crate) fn revoke_all(&mut self) {
+        self.sum = 0;
         for word in self.words.iter() {
             // SYNC: as in revoke.
             word.store(NOBODY, Ordering::SeqCst);
@@ -133,7 +169,14 @@ impl Held {
         let place = place.ok_or_else(|| PeerFault::Offset { offset: slot.into(), len: MAX_GRANTS as u64 })?;
         self.count -= usize::from(place.take().is_some());
         let access = if rights.write || rights.atomic { Access::Write } else { Access::Read };
-        let memory = self.regions.mapped(fd, access)?;
+        let memory = match self.regions.mapped(fd, access) {
+            Err(FabricError::Peer(PeerFault::TooMuchMemory { .. })) => {
+                // The peer may have revoked grants whose regions are still mapped here.
+                self.give_back();
+                self.regions.mapped(fd, access)?
+            }
+            mapped => mapped?,
+        };
         let region = memory.len() as u64;
         let rest = start.checked_add(len).and_then(|_| region.checked_sub(start));
         match rest {
@@ -142,7 +185,7 @@ impl Held {
             _ => return Err(PeerFault::Offset { offset: start, len: region }.into()),
         }
         self.count += 1;
-        *place = Some(HeldGrant { generation, memory, start, len, rights });
+        self.grants[slot as usize] = Some(HeldGrant { generation, memory, start, len, rights });
         Ok(())
     }
 
@@ -254,6 +297,8 @@ struct MappedRegions(Vec<MappedRegion>);
 
 /// Maximum length of the regions that stay mapped without a grant, bytes. Their memory stays allocated even if the peer drops them.
 const KEPT: u64 = 128 << 20;
+/// Maximum number of these regions. A process may have 65,530 mappings by default.
+const MAX_KEPT: usize = 64;
 
 impl MappedRegions {
     /// Returns the mapping of a region.
@@ -265,7 +310,12 @@ impl MappedRegions {
             Some(at) => self.0.remove(at),
             None => {
                 self.forget(KEPT);
-                MappedRegion { file, access, memory: Arc::new(map_peer(fd, 0, None, access)?) }
+                let mapped = self.0.iter().map(|region| region.memory.len() as u64).sum();
+                MappedRegion {
+                    file,
+                    access,
+                    memory: Arc::new(map_peer(fd, access, (mapped, MAX_ANNOUNCED))?),
+                }
             }
         };
         let memory = Arc::clone(&region.memory);
@@ -273,14 +323,18 @@ impl MappedRegions {
         Ok(memory)
     }
 
-    /// Unmaps regions without a grant, those first that were granted longest ago, until the others have `kept` bytes together.
+    /// Unmaps regions without a grant, those first that were granted longest ago, until the others have `kept` bytes together, and are
+    /// at most [`MAX_KEPT`].
     fn forget(&mut self, kept: u64) {
         let is_free = |region: &MappedRegion| Arc::strong_count(&region.memory) == 1;
         let len = |region: &MappedRegion| region.memory.len() as u64;
-        let mut free: u64 = self.0.iter().filter(|region| is_free(region)).map(len).sum();
+        let free = self.0.iter().filter(|region| is_free(region));
+        let (mut count, mut bytes) = (free.clone().count(), free.map(len).sum::<u64>());
         self.0.retain(|region| {
-            let goes = free > kept && is_free(region);
-            free -= if goes { len(region) } else { 0 };
+            let goes = (bytes > kept || count > MAX_KEPT) && is_free(region);
+            if goes {
+                (count, bytes) = (count - 1, bytes - len(region));
+            }
             !goes
         });
     }
@@ -356,5 +410,16 @@ mod tests {
         mapped.forget(0);
         assert_eq!(mapped.0.len(), 1, "the region with a grant stays");
         assert!(Arc::ptr_eq(&held, &mapped.0[0].memory));
+    }
+
+    /// A process may have a limited number of mappings, of any length.
+    #[test]
+    fn few_regions_without_a_grant_stay_mapped() {
+        let mut mapped = MappedRegions::default();
+        for _ in 0..3 * MAX_KEPT {
+            let region = ShmRegion::allocate(1).unwrap();
+            drop(mapped.mapped(&regions::readable(&region).unwrap(), Access::Read).unwrap());
+        }
+        assert_eq!(mapped.0.len(), MAX_KEPT + 1);
     }
 }

@@ -1,7 +1,7 @@
 //! The receiving half of a queue pair: lines, and the payloads that they refer to, checked.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
 use pronto_core::fabric::{
@@ -14,7 +14,13 @@ use crate::form::{self, Elsewhere, RegionName, Words};
 use crate::lease::{Incoming, Place, Release, ShmLease, Taken};
 use crate::map::{Access, Mapping, PeerArray, Slot};
 use crate::memfd::{self, Demand};
-use crate::regions::MAX_REGIONS;
+use crate::regions::{MAX_ANNOUNCED, MAX_REGIONS};
+
+/// Maximum length of the mapped regions from which the peer sends, bytes: those that it may announce, and those that it has replaced
+/// while a lease of one of their messages is being dropped.
+const MAX_MAPPED: u64 = 2 * MAX_ANNOUNCED;
+/// Maximum number of replaced regions that are still mapped. A correct peer replaces a region when no message from it is in use.
+const MAX_REPLACED: usize = MAX_REGIONS;
 
 const LONGEST_INLINE: u8 = 40;
 const _: () = assert!(LONGEST_INLINE as usize == INLINE_PAYLOAD);
@@ -34,6 +40,8 @@ pub(crate) struct Receiving {
     slots: PeerArray<Slot>,
     pub(crate) incoming: Arc<Incoming>,
     regions: Box<[Option<PeerRegion>]>,
+    /// Regions that the peer has replaced, which leases may still use.
+    replaced: Vec<Weak<Mapping>>,
     max_payload: u32,
     /// Maximum payload in a line: 40 bytes, or less by agreement.
     max_inline: u8,
@@ -50,7 +58,7 @@ impl Receiving {
         let regions = (0..MAX_REGIONS).map(|_| None).collect();
         let max_inline = u8::try_from(max_payload).unwrap_or(LONGEST_INLINE).min(LONGEST_INLINE);
         let reader = LineReader::new(lines);
-        Self { reader, slots, incoming, regions, max_payload, max_inline, copied: 0 }
+        Self { reader, slots, incoming, regions, replaced: Vec::new(), max_payload, max_inline, copied: 0 }
     }
 
     /// Returns a copy of the next line, with its form.
@@ -173,30 +181,36 @@ impl Receiving {
     pub(crate) fn adopt(&mut self, name: RegionName, fd: &OwnedFd) -> Result<(), FabricError> {
         let count = self.regions.len() as u64;
         let outside = PeerFault::Offset { offset: name.slot.into(), len: count };
-        let place = self.regions.get_mut(name.slot as usize).ok_or(outside)?;
-        let memory = map_peer(fd, 0, None, Access::Read)?;
-        *place = Some(PeerRegion { generation: name.generation, memory: Arc::new(memory) });
+        let slot = name.slot as usize;
+        let replaced = self.regions.get_mut(slot).ok_or(outside)?.take();
+        self.replaced.extend(replaced.map(|region| Arc::downgrade(&region.memory)));
+        self.replaced.retain(|region| region.strong_count() > 0);
+        if self.replaced.len() > MAX_REPLACED {
+            return Err(PeerFault::TooManyRegions(MAX_REPLACED).into());
+        }
+        let len = |region: &Mapping| region.len() as u64;
+        let replaced = self.replaced.iter().filter_map(Weak::upgrade).map(|region| len(&region));
+        let mapped: u64 =
+            self.regions.iter().flatten().map(|region| len(&region.memory)).chain(replaced).sum();
+        let memory = map_peer(fd, Access::Read, (mapped, MAX_MAPPED))?;
+        self.regions[slot] = Some(PeerRegion { generation: name.generation, memory: Arc::new(memory) });
         Ok(())
     }
 }
 
-/// Checks and maps memory that the peer announced, from `offset`, a multiple of the page size: `len` bytes, or the
-/// whole rest of the file.
+/// Checks and maps the whole of a file that the peer announced. `mapped` bytes of at most `max` are mapped already.
 pub(crate) fn map_peer(
     fd: &OwnedFd,
-    offset: u64,
-    len: Option<u64>,
     access: Access,
+    (mapped, max): (u64, u64),
 ) -> Result<Mapping, FabricError> {
-    let file = memfd::check(fd.as_fd(), Demand::FixedSize).map_err(|_| PeerFault::Unsealed)?;
-    let rest = file.checked_sub(offset).filter(|rest| *rest > 0);
-    let rest = rest.ok_or(PeerFault::Offset { offset, len: file })?;
-    let len = len.unwrap_or(rest);
-    if len > rest {
-        return Err(PeerFault::Length { len, max: rest }.into());
+    let len = memfd::check(fd.as_fd(), Demand::FixedSize).map_err(|_| PeerFault::Unsealed)?;
+    let announced = mapped.saturating_add(len);
+    if announced > max {
+        return Err(PeerFault::TooMuchMemory { announced, max }.into());
     }
-    let len = usize::try_from(len).map_err(|_| PeerFault::Length { len, max: rest })?;
-    Mapping::new(fd.as_fd(), offset, len, access).map_err(|errno| match errno {
+    let len = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(PeerFault::Offset { offset: 0, len })?;
+    Mapping::new(fd.as_fd(), 0, len, access).map_err(|errno| match errno {
         Errno::EACCES | Errno::EPERM => PeerFault::Access.into(),
         errno => system(errno),
     })

@@ -17,9 +17,16 @@ use crate::memfd::{self, Demand};
 /// Maximum number of regions from which one connection can send at a time.
 pub(crate) const MAX_REGIONS: usize = 128;
 
+/// Maximum length of the regions that one connection announces for sending from them, and, separately, of those that it grants, bytes.
+/// Chosen by us; no source. The peer maps them, and the address space of a process, 128 TiB on x86-64, has room for hundreds of
+/// peers that announce all of it.
+pub(crate) const MAX_ANNOUNCED: u64 = 128 << 30;
+
 #[derive(Debug)]
 struct Passed {
     memory: Weak<dyn RegionMemory>,
+    /// Length of the mapping that the peer has, bytes.
+    len: u64,
     generation: u32,
 }
 
@@ -34,7 +41,7 @@ pub(crate) struct PassedRegions {
 /// Reason why a region cannot be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unnamed {
-    /// Its memory has no descriptor, or the table is full: its bytes have to be copied.
+    /// Its memory has no descriptor, the table is full, or the announced regions would be too long: its bytes have to be copied.
     Copy,
     /// The socket is full of earlier announcements: the caller should retry later.
     Later,
@@ -66,19 +73,25 @@ impl PassedRegions {
         announce: impl FnOnce(RegionName, OwnedFd) -> Result<(), Errno>,
     ) -> Result<usize, Unnamed> {
         let fd = readable(region).ok_or(Unnamed::Copy)?;
-        let unused = self.places.iter().position(|passed| passed.memory.strong_count() == 0);
-        let place = match unused {
-            Some(place) => place,
+        // The longest one, as the peer keeps it mapped until another one replaces it.
+        let unused = self.places.iter().enumerate().filter(|(_, passed)| passed.memory.strong_count() == 0);
+        let place = match unused.max_by_key(|(_, passed)| passed.len) {
+            Some((place, _)) => place,
             None if self.places.len() < MAX_REGIONS => self.places.len(),
             None => return Err(Unnamed::Copy),
         };
+        let len = map::round_up(region.len()) as u64;
+        let others = self.places.iter().enumerate().filter(|(other, _)| *other != place);
+        if others.map(|(_, passed)| passed.len).sum::<u64>() + len > MAX_ANNOUNCED {
+            return Err(Unnamed::Copy);
+        }
         let generation = self.places.get(place).map_or(1, |passed| passed.generation.wrapping_add(1));
         let slot = u32::try_from(place).expect("the table is small");
         announce(RegionName { slot, generation }, fd).map_err(|errno| match errno {
             Errno::EAGAIN => Unnamed::Later,
             _ => Unnamed::Copy,
         })?;
-        let passed = Passed { memory: Arc::downgrade(region.memory()), generation };
+        let passed = Passed { memory: Arc::downgrade(region.memory()), len, generation };
         match self.places.get_mut(place) {
             Some(old) => *old = passed,
             None => self.places.push(passed),

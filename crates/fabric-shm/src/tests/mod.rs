@@ -1,6 +1,7 @@
 //! Violations by a peer, and how they are reported.
 
 mod announce;
+mod announced_memory;
 mod foreign;
 mod leases;
 mod lines;

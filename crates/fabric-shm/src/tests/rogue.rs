@@ -57,6 +57,13 @@ impl Segment {
         self
     }
 
+    /// Marks the first `count` grants as live, with the generation 1.
+    pub(super) fn live_grants(mut self, count: usize) -> Self {
+        let at = self.layout.grants();
+        self.bytes[at..at + 4 * count].as_chunks_mut().0.fill(1u32.to_le_bytes());
+        self
+    }
+
     fn file(&self) -> OwnedFd {
         let fd = memfd::create(self.bytes.len()).unwrap();
         let file = File::from(fd);
