@@ -22,6 +22,7 @@ use crate::denied::Denied;
 use crate::error::TrustError;
 use crate::files;
 use crate::identity::{Identity, Name};
+use crate::inspect;
 use crate::pins::PinVerifier;
 use crate::public_key::PublicKey;
 
@@ -106,7 +107,10 @@ impl Credentials {
                     domain: String::new(),
                     algorithms: provider.signature_verification_algorithms,
                 };
-                let own = |reason| TrustError::Own { path: certificate.clone(), reason };
+                let own = |reason: Denied| TrustError::Own {
+                    path: certificate.clone(),
+                    reason: reason.with_issuer(&key.cert),
+                };
                 let (identity, domain) = check_own(&verifier, &key.cert, now).map_err(own)?;
                 if !identity.may_be(node) {
                     let (path, found) = (certificate.clone(), identity.name);
@@ -157,7 +161,7 @@ impl Credentials {
         match &self.verifier {
             Verifier::Certificates(verifier) => {
                 let now = self.clock.current_time().ok_or(Denied::NoClock)?;
-                verifier.identify(chain, now, Side::Either)
+                verifier.identify(chain, now, Side::Either).map_err(|reason| reason.with_issuer(chain))
             }
             Verifier::Pins(verifier) => verifier.identify(chain),
         }
@@ -240,7 +244,25 @@ fn revocation_lists(path: Option<&Path>) -> Result<Arc<[CertRevocationList<'stat
     let malformed = |cause| TrustError::Malformed { path: path.to_owned(), kind: "revocation list", cause };
     let list = |der: &[u8]| OwnedCertRevocationList::from_der(der).map(CertRevocationList::from);
     let lists = files::revocation_lists(path)?;
-    lists.iter().map(|der| list(der)).collect::<Result<_, _>>().map_err(malformed)
+    let lists: Arc<[_]> = lists.iter().map(|der| list(der)).collect::<Result<_, _>>().map_err(malformed)?;
+    match lists
+        .iter()
+        .enumerate()
+        .find(|(index, list)| lists[..*index].iter().any(|other| overlap(list, other)))
+    {
+        Some((_, list)) => {
+            let issuer = inspect::distinguished_name(list.issuer()).unwrap_or_default();
+            Err(TrustError::SeveralLists { path: path.to_owned(), issuer })
+        }
+        None => Ok(lists),
+    }
+}
+
+/// Returns whether two lists may be about the same certificates. The check of a peer would use the first of them and ignore the other.
+fn overlap(one: &CertRevocationList<'_>, other: &CertRevocationList<'_>) -> bool {
+    // An authority may divide its list into parts, each with a distribution point of its own (RFC 5280, section 5.2.5).
+    let parts = [one, other].map(CertRevocationList::issuing_distribution_point);
+    one.issuer() == other.issuer() && (parts[0] == parts[1] || parts.contains(&None))
 }
 
 fn client(

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{AlertDescription, CertificateError, Error as TlsError, OtherError, PeerIncompatible};
 use thiserror::Error;
 
+use crate::inspect;
 use crate::names::NameFault;
 use crate::public_key::PublicKey;
 use crate::timestamp::Timestamp;
@@ -53,6 +54,15 @@ pub enum Denied {
     /// No authority of this node has issued the certificate.
     #[error("no authority in `authorities` has issued the certificate")]
     UnknownAuthority,
+    /// No authority of this node has issued the certificate, whose issuer is known. An error of a TLS connection cannot contain the issuer, so that it is
+    /// [`Denied::UnknownAuthority`] there.
+    #[error(
+        "no authority in `authorities` has issued the certificate, which names {issuer:?} as its issuer: compare with `pronto trust show`"
+    )]
+    OtherAuthority {
+        /// First characters of the issuer's distinguished name.
+        issuer: String,
+    },
     /// The certificate is for another purpose.
     #[error(
         "the certificate is not for this purpose: it needs the extended key usages serverAuth and clientAuth"
@@ -88,7 +98,7 @@ pub enum Denied {
     #[error("the clock of this host cannot be read")]
     NoClock,
     /// The certificate or the chain has another fault.
-    #[error("the certificate is not acceptable: {cause}")]
+    #[error("{}", chain_fault(cause))]
     Chain {
         /// The fault.
         cause: webpki::Error,
@@ -134,10 +144,18 @@ impl Denied {
                 CertificateError::NotValidYetContext { time: time(now), not_before: time(not_before) }
             }
             Self::Revoked => CertificateError::Revoked,
-            Self::UnknownAuthority => CertificateError::UnknownIssuer,
+            Self::UnknownAuthority | Self::OtherAuthority { .. } => CertificateError::UnknownIssuer,
             Self::WrongUsage => CertificateError::InvalidPurpose,
             other => CertificateError::Other(OtherError(Arc::new(other))),
         })
+    }
+
+    /// Adds the issuer to the reason, if that explains it.
+    pub(crate) fn with_issuer(self, chain: &[CertificateDer<'_>]) -> Self {
+        match (self, chain.last().and_then(inspect::issuer)) {
+            (Self::UnknownAuthority, Some(issuer)) => Self::OtherAuthority { issuer },
+            (other, _) => other,
+        }
     }
 
     /// Returns the reason for an error of the check of a chain.
@@ -166,6 +184,31 @@ impl Denied {
     }
 }
 
+/// Describes a fault of a certificate or of its chain.
+fn chain_fault(cause: &webpki::Error) -> String {
+    let common = match cause {
+        webpki::Error::CaUsedAsEndEntity => {
+            "it is the certificate of an authority, or self-signed: a node needs one that an authority has issued to it"
+        }
+        webpki::Error::EndEntityUsedAsCa | webpki::Error::PathLenConstraintViolated => {
+            "a certificate that is not of an authority has issued it"
+        }
+        webpki::Error::BadDer | webpki::Error::BadDerTime | webpki::Error::TrailingData(_) => {
+            "it is malformed"
+        }
+        webpki::Error::UnsupportedCertVersion => "it is not of version 3: issue a new one",
+        webpki::Error::UnsupportedCriticalExtension => {
+            "it has a critical extension that this program does not know"
+        }
+        webpki::Error::UnsupportedSignatureAlgorithmContext(_)
+        | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+            "its signature is of a kind that this program does not know: use ECDSA, Ed25519 or RSA keys"
+        }
+        cause => return format!("the certificate is not acceptable: {cause}"),
+    };
+    format!("the certificate is not acceptable: {common}")
+}
+
 /// Returns what an alert says about this node, if a peer ended the connection with it because of this node's certificate or key.
 pub fn alert_reason(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
@@ -182,7 +225,7 @@ pub fn alert_reason(alert: AlertDescription) -> Option<&'static str> {
             "this node's certificate is not for this purpose: it needs the extended key usages serverAuth and clientAuth"
         }
         AlertDescription::CertificateUnknown => {
-            "the peer rejects the name in this node's certificate, or this node's key: the peer's log has the reason"
+            "the peer rejects the name in this node's certificate, or this node's key is not in the peer's configuration: the peer's log has the reason"
         }
         AlertDescription::BadCertificate => "the peer finds this node's certificate malformed",
         AlertDescription::CertificateRequired => "the peer has received no certificate of this node",
@@ -215,5 +258,13 @@ mod tests {
             assert_eq!(Denied::from_tls(&reason.clone().into_tls()), Some(reason));
         }
         assert_eq!(Denied::from_tls(&TlsError::DecryptError), None);
+        let other = Denied::OtherAuthority { issuer: "CN=a".to_owned() };
+        assert_eq!(Denied::from_tls(&other.into_tls()), Some(Denied::UnknownAuthority));
+    }
+
+    #[test]
+    fn an_alert_about_a_name_or_a_key_says_so() {
+        let text = alert_reason(AlertDescription::CertificateUnknown).expect("known");
+        assert!(text.contains("this node's key is not in the peer's configuration"), "{text}");
     }
 }

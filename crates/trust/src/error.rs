@@ -95,6 +95,14 @@ pub enum TrustError {
         /// The fault.
         cause: webpki::Error,
     },
+    /// A file has two revocation lists of one authority.
+    #[error("{} has two lists of the authority {issuer:?}: keep only the newest list of each authority", path.display())]
+    SeveralLists {
+        /// The file.
+        path: PathBuf,
+        /// Distinguished name of the authority.
+        issuer: String,
+    },
     /// This node itself does not accept its certificate.
     #[error("{}: {reason}", path.display())]
     Own {

@@ -14,6 +14,10 @@ use crate::error::TrustError;
 const MAX_FILE: u64 = 4 << 20;
 /// Permissions that the file of a private key must not have: any of the group or of others.
 const OTHERS: u32 = 0o077;
+/// Label of the PEM section of a private key (RFC 7468, section 10).
+const PRIVATE_KEY: &str = "PRIVATE KEY";
+/// End of the first line of each PEM section with a private key, also of older formats and of encrypted keys.
+const ANY_KEY: &[u8] = b"PRIVATE KEY-----";
 
 /// Reads the certificates of a file: at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
@@ -32,21 +36,27 @@ pub(crate) fn private_key(path: &Path) -> Result<PrivatePkcs8KeyDer<'static>, Tr
     private_key_in(path, &private(path)?)
 }
 
-/// Reads the file of a private key, if no other user can access it.
+/// Reads the file of a private key, if no other user can access it. The advice to change the permissions would mislead if the file has no
+/// key at all, so that this is the first error.
 pub(crate) fn private(path: &Path) -> Result<Vec<u8>, TrustError> {
     let failed = |cause| TrustError::Read { path: path.to_owned(), cause };
     let file = File::open(path).map_err(failed)?;
     // The mode of the open file, which nobody can exchange between this check and the reading.
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-    if mode & OTHERS != 0 {
-        return Err(TrustError::Permissions { path: path.to_owned(), mode });
+    let content = read_open(path, file)?;
+    if mode & OTHERS == 0 {
+        return Ok(content);
     }
-    read_open(path, file)
+    if !content.windows(ANY_KEY.len()).any(|window| window == ANY_KEY) {
+        let path = path.to_owned();
+        return Err(TrustError::Missing { path, expected: "private key", label: PRIVATE_KEY });
+    }
+    Err(TrustError::Permissions { path: path.to_owned(), mode })
 }
 
 /// Returns the first private key of a file's content.
 pub(crate) fn private_key_in(path: &Path, pem: &[u8]) -> Result<PrivatePkcs8KeyDer<'static>, TrustError> {
-    let keys = sections(path, pem, "private key", "PRIVATE KEY").map_err(|error| match error {
+    let keys = sections(path, pem, "private key", PRIVATE_KEY).map_err(|error| match error {
         TrustError::Missing { path, .. } if has_older_key(pem) => TrustError::KeyFormat { path },
         error => error,
     });

@@ -9,11 +9,12 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
+use x509_parser::x509::X509Name;
 
 use crate::credentials;
 use crate::error::TrustError;
 use crate::files;
-use crate::names::{NameFault, Names, uris};
+use crate::names::{MAX_QUOTED, NameFault, Names, uris};
 use crate::public_key::PublicKey;
 use crate::timestamp::Timestamp;
 use crate::{Name, PublicKeyError};
@@ -163,6 +164,26 @@ fn revocation_list(der: &[u8]) -> Option<RevocationList> {
             .map(|entry| HEXLOWER.encode(entry.raw_serial()))
             .collect(),
     })
+}
+
+/// Returns the distinguished name of the authority that issued a certificate, for errors: bounded, and without control characters.
+pub(crate) fn issuer(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(bounded(&parsed.issuer().to_string()))
+}
+
+/// Returns the text of a distinguished name without its outermost tag and length, for errors.
+pub(crate) fn distinguished_name(content: &[u8]) -> Option<String> {
+    let mut der = vec![0x30, 0x82];
+    der.extend_from_slice(&u16::try_from(content.len()).ok()?.to_be_bytes());
+    der.extend_from_slice(content);
+    let (_, name) = X509Name::from_der(&der).ok()?;
+    Some(bounded(&name.to_string()))
+}
+
+/// Returns the printable beginning of a text.
+fn bounded(text: &str) -> String {
+    printable(text).chars().take(MAX_QUOTED).collect()
 }
 
 /// Returns the text without characters that control a terminal.

@@ -18,7 +18,7 @@ const MAX_DOMAIN: usize = 255;
 /// Maximum length of the name of an operator or a role. Chosen by us; no source.
 const MAX_WORD: usize = 64;
 /// Maximum number of characters of a name that an error repeats.
-const MAX_QUOTED: usize = 100;
+pub(crate) const MAX_QUOTED: usize = 100;
 
 /// A fault in the names of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

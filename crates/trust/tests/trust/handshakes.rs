@@ -2,6 +2,7 @@
 
 use crate::world::{Configs, NOW, Pair, World, handshake, issued, load, load_at, rejected};
 use pronto_trust::authority::{Authority, CERTIFICATE, REVOKED, Request};
+use pronto_trust::inspect::{self, Certificate, Part};
 use pronto_trust::rustls::AlertDescription::{
     CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown, UnknownCA,
     UnsupportedCertificate,
@@ -31,6 +32,10 @@ fn rejects(world: &World, bad: &Source, alert: AlertDescription) -> Denied {
     let [by_server, by_client] = rejected(&good, &Configs::presenting(&good, bad), alert);
     assert_eq!(by_server, by_client);
     match load(bad, 2) {
+        // Only here the issuer is known.
+        Err(TrustError::Own { reason: Denied::OtherAuthority { issuer }, .. }) => {
+            assert_eq!((&by_server, issuer.is_empty()), (&Denied::UnknownAuthority, false));
+        }
         Err(TrustError::Own { reason, .. }) => assert_eq!(reason, by_server),
         other => panic!("{other:?}"),
     }
@@ -186,16 +191,43 @@ fn a_certificate_of_another_authority_is_rejected() {
     let (authorities, revoked) = (world.path(CERTIFICATE), Some(world.path(REVOKED)));
     let source = Source::Certificates { certificate, key, authorities, revoked };
     assert_eq!(rejects(&world, &source, UnknownCA), Denied::UnknownAuthority);
+    // Both authorities are of one domain: only the issuer tells them apart.
+    let issuer = inspect::file(&other.path(CERTIFICATE)).expect("stored").swap_remove(0);
+    let Part::Certificate(Certificate { subject, .. }) = issuer else { panic!("a certificate") };
+    let own = load(&source, 2).expect_err("unknown").to_string();
+    assert!(own.contains(&format!("names {subject:?} as its issuer")), "{own}");
+    let chain = bad_chain(&source);
+    let reason = Denied::OtherAuthority { issuer: subject };
+    assert_eq!(credentials(&world, 1).identify(&chain), Err(reason), "at a reload");
+}
+
+#[test]
+fn the_issuer_in_an_error_is_bounded_and_escaped() {
+    let world = World::new();
+    let key = KeyPair::generate().expect("random numbers");
+    let mut params = params(&["spiffe://example.org/pronto/node/2"]);
+    let name = format!("\u{1b}\"{}", "x".repeat(1_000));
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    let certificate = params.self_signed(&key).expect("valid parameters");
+    let text = load(&world.stored(&issued(certificate.pem(), &key)), 2).expect_err("unknown").to_string();
+    assert!(text.len() < 500 && text.contains("CN=\\\"xxx") && !text.contains('\u{1b}'), "{text}");
 }
 
 #[test]
 fn a_self_signed_certificate_is_rejected() {
     let world = World::new();
     let key = KeyPair::generate().expect("random numbers");
-    let params = params(&["spiffe://example.org/pronto/node/2"]);
+    let mut params = params(&["spiffe://example.org/pronto/node/2"]);
     let certificate = params.self_signed(&key).expect("valid parameters");
     let source = world.stored(&issued(certificate.pem(), &key));
     assert_eq!(rejects(&world, &source, UnknownCA), Denied::UnknownAuthority);
+    // As `openssl req -x509` makes it.
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).expect("valid parameters");
+    let source = world.stored(&issued(certificate.pem(), &key));
+    let reason = rejects(&world, &source, CertificateUnknown);
+    assert!(matches!(reason, Denied::Chain { .. }), "{reason:?}");
+    assert!(reason.to_string().contains("is the certificate of an authority, or self-signed"), "{reason}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::world::{World, load, write_secret};
+use pronto_trust::authority::REVOKED;
 use pronto_trust::{FIRST_VISITOR, Name, Source, TrustError};
 use pronto_wire::id::NodeId;
 use rcgen::KeyPair;
@@ -95,6 +96,34 @@ fn files_with_the_wrong_content_are_named() {
         write_secret(path, &format!("-----BEGIN {section}-----\nAAAA\n"));
         assert!(matches!(files.error(), TrustError::Pem { .. }));
     }
+}
+
+#[test]
+fn a_file_without_a_key_needs_no_other_permissions() {
+    let files = Files::new();
+    fs::copy(&files.certificate, &files.key).expect("the folder is writable");
+    mode(&files.key, 0o644);
+    let text = files.error().to_string();
+    assert!(text.contains("contains no private key"), "{text}");
+    for key in ["EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY"] {
+        fs::write(&files.key, format!("-----BEGIN {key}-----\nAAAA\n")).expect("the file is ours");
+        assert!(matches!(files.error(), TrustError::Permissions { .. }), "{key}");
+    }
+}
+
+#[test]
+fn two_lists_of_one_authority_are_refused() {
+    let (files, other) = (Files::new(), World::new());
+    let own = fs::read_to_string(&files.revoked).expect("stored");
+    let others = fs::read_to_string(other.path(REVOKED)).expect("stored");
+    let write = |lists: &[&str]| fs::write(&files.revoked, lists.concat()).expect("the file is ours");
+    write(&[&own, &others, &own]);
+    let text = files.error().to_string();
+    let named = text.starts_with(&format!("{} has two lists of the authority \"", files.revoked.display()));
+    assert!(named && text.contains("O=example.org, CN=Pronto authority "), "{text}");
+    assert!(text.ends_with("keep only the newest list of each authority"), "{text}");
+    write(&[&others, &own]);
+    assert!(load(&files.source, 2).is_ok(), "one list of each");
 }
 
 #[test]
