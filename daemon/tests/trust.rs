@@ -85,6 +85,10 @@ fn an_authority_issues_and_revokes_certificates() {
     assert!(folder.error(&["init", "ca", "--domain", "example.org"]).contains("exists already"));
 
     let config = folder.output(&["issue", "ca", "--node", "2", "--role", "a", "--role", "b", "--out", "out"]);
+    for key in ["certificate", "key", "authorities", "revoked"] {
+        let file = PathBuf::from(value(&config, key));
+        assert_eq!(file.parent(), Some(&*folder.0.join("out").canonicalize().expect("made")), "{config}");
+    }
     assert!(config.starts_with("[trust]\nmode = \"tls\"\ncertificate = \"/"), "{config}");
     assert_eq!(mode(Path::new(&value(&config, "key"))), 0o600);
     let credentials = Credentials::load(&source(&config), NodeId(2)).expect("the printed paths are right");
@@ -108,11 +112,22 @@ fn an_authority_issues_and_revokes_certificates() {
     assert!(public.as_str().is_some_and(|key| key.starts_with("p256:")), "{public}");
 
     let revoked = folder.output(&["revoke", "ca", "out/node-2.pem"]);
-    assert_eq!(revoked, "out/node-2.pem is revoked: copy ca/revoked.pem to each node\n");
-    assert_eq!(folder.show("ca/revoked.pem")["revoked"], serde_json::json!([shown["serial"]]));
+    let advice = "copy ca/revoked.pem to each node, and reload each node (kill -HUP)\n";
+    assert_eq!(revoked, format!("out/node-2.pem is revoked: {advice}"));
+    let list = folder.show("ca/revoked.pem");
+    assert_eq!((&list["revoked"][0], &list["names"]), (&shown["serial"], &serde_json::json!(["node 2"])));
+    let serial = shown["serial"].as_str().expect("text");
+    assert!(folder.output(&["show", "ca/revoked.pem"]).contains(&format!("{serial} (node 2)\n")));
+    assert!(Credentials::load(&source(&config), NodeId(2)).is_ok(), "its list is older");
+    fs::copy(folder.0.join("ca/revoked.pem"), value(&config, "revoked")).expect("both are ours");
+    fs::copy(folder.0.join("ca/revoked.pem"), value(&other, "revoked")).expect("both are ours");
+    assert_eq!(folder.show("out/revoked.pem")["names"], serde_json::json!([null]));
     let error = Credentials::load(&source(&config), NodeId(2)).expect_err("revoked");
     assert!(matches!(error, TrustError::Own { reason: Denied::Revoked, .. }), "{error}");
-    assert!(folder.error(&["revoke", "ca", "out/node-2.pem"]).contains("is revoked already"));
+    // The copy that the authority has is of the same certificate.
+    let copy = format!("ca/issued/node-2-{serial}.pem");
+    assert_eq!(folder.output(&["revoke", "ca", &copy]), format!("{copy} is revoked already: {advice}"));
+    assert_eq!(folder.show("ca/revoked.pem"), list);
     let chain = [inspect::first_certificate(Path::new(&value(&config, "certificate"))).expect("stored")];
     let alice = Credentials::load(&source(&other), NodeId(64_000)).expect("not revoked");
     assert_eq!(alice.identify(&chain), Err(Denied::Revoked));
@@ -227,6 +242,7 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
     assert!(!without.status.success() && reason.contains("requires TLS"), "{reason}");
 
     folder.output(&["revoke", "ca", "node-2.pem"]);
+    fs::copy(folder.0.join("ca/revoked.pem"), folder.0.join("revoked.pem")).expect("both are ours");
     first.signal(Signal::SIGHUP);
     // Node 1 forgets a peer that is not in its configuration.
     eventually("node 2 is down", || peer_2().is_none().then_some(()));

@@ -93,6 +93,14 @@ pub enum AuthorityError {
         /// The file.
         path: PathBuf,
     },
+    /// A file is of another authority.
+    #[error(
+        "{} is not a copy of a file of this authority, and is not replaced: use another folder, or move it away", path.display()
+    )]
+    NotACopy {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file cannot be written.
     #[error("cannot write {}: {cause}", path.display())]
     Write {

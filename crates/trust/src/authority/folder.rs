@@ -1,4 +1,4 @@
-//! The files of an authority, and of the certificates that it issues. No file is replaced, except for the revocation list.
+//! The files of an authority, and of the certificates that it issues. No file is replaced, except for the revocation list and its copies.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
@@ -29,7 +29,7 @@ const NEXT_REVOKED: &str = "revoked.pem.next";
 /// Permissions of a file with a private key.
 const SECRET: u32 = 0o600;
 /// Permissions of other files.
-const PUBLIC: u32 = 0o644;
+pub(super) const PUBLIC: u32 = 0o644;
 /// Permissions of a new folder.
 const FOLDER: u32 = 0o700;
 
@@ -74,7 +74,8 @@ impl Authority {
         Ok(authority)
     }
 
-    fn read_list(&self, stored: Vec<u8>) -> Option<Revoked> {
+    /// Reads a revocation list of this authority.
+    pub(super) fn read_list(&self, stored: Vec<u8>) -> Option<Revoked> {
         let der = CertificateRevocationListDer::from_pem_slice(&stored).ok()?;
         let (_, list) = CertificateRevocationList::from_der(&der).ok()?;
         if list.issuer().as_raw() != self.subject {
@@ -126,10 +127,7 @@ impl Issued {
     /// # Errors
     /// One of the files exists already, or cannot be written.
     pub fn save(&self, folder: &Path) -> Result<IssuedFiles, AuthorityError> {
-        let stem = match &self.name {
-            Name::Node(node) => format!("node-{node}"),
-            Name::Operator(operator) => format!("operator-{operator}"),
-        };
+        let stem = self.stem();
         let files = IssuedFiles {
             certificate: folder.join(format!("{stem}.pem")),
             key: folder.join(format!("{stem}.key")),
@@ -139,6 +137,14 @@ impl Issued {
         write_new(&files.key, self.key_pem.as_bytes(), SECRET)?;
         write_new(&files.certificate, self.certificate_pem.as_bytes(), PUBLIC)?;
         Ok(files)
+    }
+
+    /// Returns the beginning of the names of its files.
+    pub(super) fn stem(&self) -> String {
+        match &self.name {
+            Name::Node(node) => format!("node-{node}"),
+            Name::Operator(operator) => format!("operator-{operator}"),
+        }
     }
 }
 
@@ -150,7 +156,7 @@ pub fn save_key(path: &Path, key_pem: &str) -> Result<(), AuthorityError> {
     write_new(path, key_pem.as_bytes(), SECRET)
 }
 
-fn make_folder(folder: &Path) -> Result<(), AuthorityError> {
+pub(super) fn make_folder(folder: &Path) -> Result<(), AuthorityError> {
     let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
     made.map_err(|cause| AuthorityError::Write { path: folder.to_owned(), cause })
 }
@@ -164,7 +170,7 @@ fn refuse_existing(paths: &[&Path]) -> Result<(), AuthorityError> {
 }
 
 /// Writes a new file with exactly these permissions, whatever the process's umask is.
-fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), AuthorityError> {
+pub(super) fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), AuthorityError> {
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         file.set_permissions(Permissions::from_mode(mode))?;

@@ -2,8 +2,9 @@
 //!
 //! An authority is a folder with three files. `authority.pem`, its certificate, and `revoked.pem`, the list of revoked certificates, are
 //! public: each node needs them. `authority.key` is secret and no node needs it. The list expires together with the authority, so that
-//! a node needs a new copy of it only after a revocation.
+//! a node needs a new copy of it only after a revocation. The folder `issued` has a copy of each certificate.
 
+mod delivery;
 mod error;
 mod folder;
 
@@ -19,6 +20,7 @@ use time::OffsetDateTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
+pub use self::delivery::{Delivered, ISSUED};
 pub use self::error::AuthorityError;
 pub use self::folder::{CERTIFICATE, IssuedFiles, KEY, REVOKED, save_key};
 use crate::identity::Name;

@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::world::{NOW, World, write_secret};
-use pronto_trust::authority::{Authority, AuthorityError, CERTIFICATE, KEY, REVOKED, Request, save_key};
+use pronto_trust::authority::{
+    Authority, AuthorityError, CERTIFICATE, Delivered, ISSUED, KEY, REVOKED, Request, save_key,
+};
 use pronto_trust::inspect::{self, Part};
 use pronto_trust::{Name, Timestamp, TrustError};
 use pronto_wire::id::NodeId;
@@ -110,6 +112,75 @@ fn revocations_accumulate() {
     let other = World::new();
     let own = inspect::first_certificate(&other.path(CERTIFICATE)).expect("stored");
     assert!(matches!(authority.revoke(&own, NOW), Err(AuthorityError::OtherIssuer { .. })));
+}
+
+/// Returns the paths of all files in a folder, sorted.
+fn listed(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("readable").file_name();
+    let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().expect("text")).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_node_gets_all_that_it_needs_and_the_authority_keeps_a_copy() {
+    let world = World::new();
+    let (out, mut authority) = (world.path("out"), Authority::load(&world.folder).expect("stored"));
+    let issued = world.issue(Name::Node(NodeId(2)), &[]);
+    let files = authority.deliver(&issued, &world.folder, &out).expect("new");
+    let expected = Delivered {
+        certificate: out.join("node-2.pem"),
+        key: out.join("node-2.key"),
+        authorities: out.join(CERTIFICATE),
+        revoked: out.join(REVOKED),
+    };
+    assert_eq!(files, expected);
+    assert_eq!((mode(&files.authorities), mode(&files.revoked)), (0o644, 0o644));
+    let copy = format!("node-2-{}.pem", certificate(&files.certificate).serial);
+    assert_eq!(listed(&world.path(ISSUED)), [copy.as_str()]);
+    let again = authority.deliver(&world.issue(Name::Node(NodeId(2)), &[]), &world.folder, &out);
+    assert!(matches!(again, Err(AuthorityError::Exists { .. })));
+    assert_eq!(listed(&world.path(ISSUED)), [copy.as_str()], "nobody has the second one");
+
+    let der = inspect::first_certificate(&world.path(ISSUED).join(copy)).expect("stored");
+    authority.revoke(&der, NOW).expect("its own certificate");
+    authority.save_revoked(&world.folder).expect("unchanged");
+    assert!(revoked(&files.revoked).is_empty(), "an older copy");
+    authority.deliver(&world.issue(Name::Node(NodeId(3)), &[]), &world.folder, &out).expect("new");
+    assert_eq!(revoked(&files.revoked).len(), 1, "a newer copy");
+    let names = ["authority.pem", "node-2.key", "node-2.pem", "node-3.key", "node-3.pem", "revoked.pem"];
+    assert_eq!(listed(&out), names);
+    // Its own folder has these files already.
+    let key = fs::read(world.path(KEY)).expect("stored");
+    let own = authority.deliver(&world.issue(Name::Node(NodeId(4)), &[]), &world.folder, &world.folder);
+    assert_eq!(own.expect("new").authorities, world.path(CERTIFICATE));
+    assert_eq!(fs::read(world.path(KEY)).expect("stored"), key);
+}
+
+#[test]
+fn files_of_another_authority_are_not_replaced() {
+    let (world, other) = (World::new(), World::new());
+    let issued = world.issue(Name::Node(NodeId(2)), &[]);
+    let refused = |out: &Path, file: &Path| {
+        let result = world.authority.deliver(&issued, &world.folder, out);
+        assert!(matches!(&result, Err(AuthorityError::NotACopy { path }) if path == file), "{result:?}");
+        assert!(!world.path(ISSUED).exists() && !out.join("node-2.key").exists(), "nothing is written");
+    };
+    refused(&other.folder, &other.path(KEY));
+    let out = world.path("out");
+    fs::create_dir(&out).expect("writable");
+    let (authorities, revoked) = (out.join(CERTIFICATE), out.join(REVOKED));
+    let both = [&world, &other].map(|world| fs::read(world.path(CERTIFICATE)).expect("stored")).concat();
+    fs::write(&authorities, both).expect("writable");
+    refused(&out, &authorities);
+    fs::remove_file(&authorities).expect("stored");
+    for lists in [vec![&other], vec![&world, &other]] {
+        let lists: Vec<_> =
+            lists.iter().map(|world| fs::read(world.path(REVOKED)).expect("stored")).collect();
+        fs::write(&revoked, lists.concat()).expect("writable");
+        refused(&out, &revoked);
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! `pronto trust init`, `issue` and `revoke`: the work of a private certificate authority.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use pronto::NodeId;
-use pronto_trust::authority::{Authority, CERTIFICATE, IssuedFiles, KEY, REVOKED, Request};
+use pronto_trust::authority::{Authority, AuthorityError, CERTIFICATE, Delivered, KEY, REVOKED, Request};
 use pronto_trust::{FIRST_VISITOR, Name, inspect};
 
 use super::{now, path, path_argument, toml_line};
@@ -35,8 +35,8 @@ fn describe_init() -> Command {
     Command::new("init")
         .about("Makes a certificate authority")
         .after_help(
-            "Writes three files. authority.pem and revoked.pem are public: copy them to each node. authority.key is secret: anyone who\n\
-             has it can be any node, so keep it on a machine that runs no node. No file is replaced.\n\n\
+            "Writes three files. authority.pem and revoked.pem are public: `issue` copies them to the files of each node. authority.key\n\
+             is secret: anyone who has it can be any node, so keep it on a machine that runs no node. No file is replaced.\n\n\
              Example:\n  pronto trust init /root/authority --domain example.org",
         )
         .arg(authority_folder())
@@ -70,11 +70,14 @@ fn describe_issue() -> Command {
     Command::new("issue")
         .about("Makes a key and a certificate for a node or an operator")
         .after_help(
-            "Writes node-2.pem and node-2.key, or operator-alice.pem and operator-alice.key, and prints the [trust] section of a\n\
-             configuration that uses them. Give each node its two files, authority.pem and revoked.pem, and correct the paths in the\n\
-             section if they are elsewhere on its host. A new certificate before the end of the old one needs another --out.\n\n\
+            "Writes node-2.pem and node-2.key, or operator-alice.pem and operator-alice.key, next to them copies of authority.pem and\n\
+             revoked.pem, and prints the [trust] section of a configuration that uses these four files. Copy them to the node's host,\n\
+             and correct the paths in the section if they are elsewhere there. Keys and certificates are never replaced: a new\n\
+             certificate before the end of the old one needs another --out. DIR/issued keeps a copy of each certificate, to revoke\n\
+             it when the node's own file is gone.\n\n\
              Examples:\n  pronto trust issue /root/authority --node 2 --out /root/for-node-2\n  \
-             pronto trust issue /root/authority --operator alice --role admin --days 30",
+             pronto trust issue /root/authority --operator alice --role admin --days 30 > alice.toml\n  \
+             pronto status 2 --at tcp:10.0.0.2:7001 --trust alice.toml",
         )
         .arg(authority_folder())
         .arg(
@@ -105,7 +108,7 @@ fn describe_issue() -> Command {
                 .value_name("DIR")
                 .value_parser(value_parser!(PathBuf))
                 .default_value(".")
-                .help("Folder for the two files"),
+                .help("Folder for the files"),
         )
 }
 
@@ -118,19 +121,20 @@ fn issue(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let roles = options.get_many("role").unwrap_or_default().cloned().collect();
     let days: u32 = *options.get_one("days").expect("has a default");
     let request = Request::for_days(name, roles, now()?, days);
-    let files = Authority::load(folder)?.issue(&request)?.save(path(options, "out"))?;
-    write_stdout(&section(&files, folder)?)?;
+    let authority = Authority::load(folder)?;
+    let files = authority.deliver(&authority.issue(&request)?, folder, path(options, "out"))?;
+    write_stdout(&section(&files)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the section of a configuration that uses these files.
-fn section(files: &IssuedFiles, folder: &Path) -> anyhow::Result<String> {
+fn section(files: &Delivered) -> anyhow::Result<String> {
     Ok([
         "[trust]\nmode = \"tls\"\n".to_owned(),
         toml_line("certificate", &files.certificate)?,
         toml_line("key", &files.key)?,
-        toml_line("authorities", &folder.join(CERTIFICATE))?,
-        toml_line("revoked", &folder.join(REVOKED))?,
+        toml_line("authorities", &files.authorities)?,
+        toml_line("revoked", &files.revoked)?,
     ]
     .concat())
 }
@@ -139,9 +143,11 @@ fn describe_revoke() -> Command {
     Command::new("revoke")
         .about("Adds a certificate to the list of revoked certificates")
         .after_help(
-            "Changes revoked.pem in the authority's folder. Nodes reject the certificate when they have a copy of the new list.\n\
-             The list is valid as long as the authority.\n\n\
-             Example:\n  pronto trust revoke /root/authority /root/for-node-2/node-2.pem",
+            "Changes revoked.pem in the authority's folder. Nodes reject the certificate when they have a copy of the new list and\n\
+             have been reloaded (kill -HUP). If the node's own file is gone, take the copy in DIR/issued. The list is valid as long\n\
+             as the authority.\n\n\
+             Examples:\n  pronto trust revoke /root/authority /root/for-node-2/node-2.pem\n  \
+             pronto trust revoke /root/authority /root/authority/issued/node-2-SERIAL.pem",
         )
         .arg(authority_folder())
         .arg(path_argument("certificate", "CERTIFICATE", "File of the certificate"))
@@ -151,9 +157,18 @@ fn revoke(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (folder, file) = (path(options, "folder"), path(options, "certificate"));
     let certificate = inspect::first_certificate(file)?;
     let mut authority = Authority::load(folder)?;
-    authority.revoke(&certificate, now()?)?;
-    authority.save_revoked(folder)?;
-    let list = folder.join(REVOKED);
-    write_stdout(&format!("{} is revoked: copy {} to each node\n", file.display(), list.display()))?;
+    let revoked = match authority.revoke(&certificate, now()?) {
+        Ok(()) => {
+            authority.save_revoked(folder)?;
+            "is revoked"
+        }
+        Err(AuthorityError::AlreadyRevoked { .. }) => "is revoked already",
+        Err(error) => return Err(error.into()),
+    };
+    let (file, list) = (file.display(), folder.join(REVOKED));
+    write_stdout(&format!(
+        "{file} {revoked}: copy {} to each node, and reload each node (kill -HUP)\n",
+        list.display()
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,12 @@
 //! `pronto trust show`: describes certificates, revocation lists and keys.
 
 use core::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use pronto_trust::authority::ISSUED;
 use pronto_trust::inspect::{self, Certificate, Part, RevocationList};
 use pronto_trust::{Name, PublicKey, Timestamp};
 use serde_json::{Value, json};
@@ -18,6 +21,7 @@ fn describe() -> Command {
         .about("Describes the certificates, keys or revocation lists in a file")
         .after_help(
             "Of a private key, only the public half is shown. Nothing is verified: a node also checks the signatures.\n\n\
+             For a revocation list, the names come from the folder `issued` next to it, which an authority's folder has.\n\n\
              Examples:\n  pronto trust show /root/for-node-2/node-2.pem\n  \
              pronto trust show --json node-2.pem | jq '.parts[].days_left'",
         )
@@ -26,19 +30,21 @@ fn describe() -> Command {
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (parts, now) = (inspect::file(path(options, "file"))?, now()?);
+    let file = path(options, "file");
+    let (parts, now) = (inspect::file(file)?, now()?);
+    let issued = file.with_file_name(ISSUED);
     let text = if options.get_flag("json") {
-        let parts: Vec<_> = parts.iter().map(|part| as_json(part, now)).collect();
+        let parts: Vec<_> = parts.iter().map(|part| as_json(part, now, &issued)).collect();
         format!("{}\n", json!({ "parts": parts }))
     } else {
-        let parts: Vec<_> = parts.iter().map(|part| as_text(part, now)).collect();
+        let parts: Vec<_> = parts.iter().map(|part| as_text(part, now, &issued)).collect();
         parts.join("\n")
     };
     write_stdout(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(part: &Part, now: Timestamp) -> Value {
+fn as_json(part: &Part, now: Timestamp, issued: &Path) -> Value {
     match part {
         Part::Certificate(certificate) => certificate_as_json(certificate, now),
         Part::RevocationList(list) => json!({
@@ -47,6 +53,7 @@ fn as_json(part: &Part, now: Timestamp) -> Value {
             "this_update": list.this_update.0,
             "next_update": list.next_update.map(|time| time.0),
             "revoked": list.revoked,
+            "names": names_of(list, issued).iter().map(|name| name.as_ref().map(Name::to_string)).collect::<Vec<_>>(),
         }),
         Part::PrivateKey(key) => {
             json!({ "kind": "private key", "public_key": key.as_ref().map(PublicKey::to_string) })
@@ -80,10 +87,10 @@ fn certificate_as_json(certificate: &Certificate, now: Timestamp) -> Value {
     })
 }
 
-fn as_text(part: &Part, now: Timestamp) -> String {
+fn as_text(part: &Part, now: Timestamp, issued: &Path) -> String {
     match part {
         Part::Certificate(certificate) => certificate_as_text(certificate, now),
-        Part::RevocationList(list) => list_as_text(list, now),
+        Part::RevocationList(list) => list_as_text(list, now, issued),
         Part::PrivateKey(Some(key)) => format!("private key, public half: {key}\n"),
         Part::PrivateKey(None) => "private key, neither ed25519 nor p256\n".to_owned(),
         Part::PublicKey(key) => format!("public key: {key}\n"),
@@ -116,16 +123,36 @@ fn certificate_as_text(certificate: &Certificate, now: Timestamp) -> String {
     text
 }
 
-fn list_as_text(list: &RevocationList, now: Timestamp) -> String {
+fn list_as_text(list: &RevocationList, now: Timestamp, issued: &Path) -> String {
     let mut text = format!("revocation list of {}\n  made         {}\n", list.issuer, list.this_update);
     if let Some(next) = list.next_update {
         let _ = writeln!(text, "  valid until  {next} ({})", left(next, now));
     }
     let _ = writeln!(text, "  revoked      {}", list.revoked.len());
-    for serial in &list.revoked {
-        let _ = writeln!(text, "  serial       {serial}");
+    for (serial, name) in list.revoked.iter().zip(names_of(list, issued)) {
+        let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+        let _ = writeln!(text, "  serial       {serial}{name}");
     }
     text
+}
+
+/// Returns for each revoked certificate the name in its copy, `NAME-SERIAL.pem`, if the folder has it.
+fn names_of(list: &RevocationList, issued: &Path) -> Vec<Option<Name>> {
+    let copies: BTreeMap<String, PathBuf> = issued
+        .read_dir()
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let (_, serial) = path.file_stem()?.to_str()?.rsplit_once('-')?;
+            Some((serial.to_owned(), path))
+        })
+        .collect();
+    let name = |serial: &String| match inspect::file(copies.get(serial)?).ok()?.swap_remove(0) {
+        Part::Certificate(copy) if copy.serial == *serial => copy.name.ok(),
+        _ => None,
+    };
+    list.revoked.iter().map(name).collect()
 }
 
 /// Returns how many days are left.
