@@ -160,6 +160,28 @@ fn wrong_command_lines_are_explained() {
     assert!(folder.error(&["show", "missing"]).contains("cannot read missing"));
 }
 
+#[test]
+fn wrong_credentials_of_an_operator_are_explained() {
+    let folder = Folder::new("operator");
+    let error = |words: &[&str]| {
+        let output = pronto(&[&["ping", "1"], words].concat());
+        assert!(!output.status.success(), "{words:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let file = |section: &str| {
+        let path = folder.0.join("alice.toml");
+        fs::write(&path, section).expect("the folder is writable");
+        let error = error(&["--at", "tcp:127.0.0.1:1", "--trust", path.to_str().expect("text")]);
+        assert!(error.contains("alice.toml: "), "{error}");
+        error
+    };
+    assert!(file("[trust]\nmode = \"keys\"\nkey = \"k\"\n").contains("needs the id of a node"));
+    assert!(file("[trust]\nmode = \"tls\"\n").contains("needs trust.certificate too"));
+    assert!(file("node = 1\n").contains("unknown field `node`"));
+    assert!(error(&["--at", "tcp:127.0.0.1:1", "--trust", "/no/file"]).contains("cannot read /no/file"));
+    assert!(error(&["--config", "1.toml", "--trust", "alice.toml"]).contains("cannot be used with"));
+}
+
 /// A running `prontod`.
 struct Daemon(Child);
 
@@ -221,11 +243,12 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
     let (one, two) = (config(1, &listen, ""), config(2, "", &peer));
     let first = Daemon::start(&one);
     let _second = Daemon::start(&two);
-    let of_operator = folder.0.join("operator.toml");
+    let of_operator = folder.0.join("alice.toml");
     let alice = folder.output(&["issue", "ca", "--operator", "alice"]);
-    fs::write(&of_operator, format!("node = 1\n{listen}{alice}")).expect("the folder is writable");
+    fs::write(&of_operator, alice).expect("the folder is writable");
+    let (address, of_operator) = (format!("tcp:{free}"), of_operator.to_str().expect("text"));
     let status = || {
-        let status = pronto(&["status", "--json", "--config", of_operator.to_str().expect("text")]);
+        let status = pronto(&["status", "1", "--json", "--at", &address, "--trust", of_operator]);
         serde_json::from_slice::<Value>(&status.stdout).ok()
     };
     let peer_2 = || {
@@ -240,6 +263,10 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
     let without = pronto(&["ping", "1", "--timeout", "3", "--at", &format!("tcp:{free}")]);
     let reason = String::from_utf8_lossy(&without.stderr).into_owned();
     assert!(!without.status.success() && reason.contains("requires TLS"), "{reason}");
+    assert!(reason.contains("use --trust FILE"), "{reason}");
+    // The certificate of a node is good for its operator too.
+    let by_config = pronto(&["ping", "--config", one.to_str().expect("text")]);
+    assert!(by_config.status.success(), "{}", String::from_utf8_lossy(&by_config.stderr));
 
     folder.output(&["revoke", "ca", "node-2.pem"]);
     fs::copy(folder.0.join("ca/revoked.pem"), folder.0.join("revoked.pem")).expect("both are ours");

@@ -14,6 +14,8 @@ use pronto::{Address, Config, Node, NodeError, NodeId, Peer};
 const MAX_VISITORS: u32 = 4;
 /// Interval between two checks whether the node has refused the id of a visitor.
 const CHECK: Duration = Duration::from_millis(50);
+/// Advice if a node requires TLS and there are no credentials.
+const NEEDS_TRUST: &str = "; use --trust FILE or --config FILE";
 
 /// A connected peer, and the visitor node that must outlive its use.
 pub(super) struct Reached {
@@ -27,7 +29,7 @@ pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
     let name = command.get_name().to_owned();
     // The generated usage would show NODE as optional, or as required, for both forms.
     let usage = format!(
-        "pronto {name} [OPTIONS] <NODE> {rest}--at <ADDRESS>\n       pronto {name} [OPTIONS] [NODE] {rest}--config <FILE>"
+        "pronto {name} [OPTIONS] <NODE> {rest}--at <ADDRESS> [--trust <FILE>]\n       pronto {name} [OPTIONS] [NODE] {rest}--config <FILE>"
     );
     command
         .override_usage(usage)
@@ -49,6 +51,18 @@ pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
         .arg(Arg::new("config").long("config").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
             "Read the address from this configuration file instead of --at, and the credentials ([trust]) as well. Contacts the file's own node, or NODE if it is one of its peers",
         ))
+        .arg(
+            Arg::new("trust")
+                .long("trust")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .requires("at")
+                .conflicts_with_all(["config", "plaintext"])
+                .help(
+                    "Read the credentials for TCP ([trust]) from this file, which `pronto trust issue DIR --operator alice > alice.toml` makes, \
+                     as in: --at tcp:10.0.0.2:7001 --trust alice.toml",
+                ),
+        )
         .group(ArgGroup::new("where").args(["at", "config"]).required(true))
         .arg(
             Arg::new("plaintext").long("plaintext").action(ArgAction::SetTrue).help(
@@ -126,7 +140,8 @@ fn not_reached(error: NodeError, target: &Target, limit: Duration) -> anyhow::Er
     match error {
         // The reason names the address.
         NodeError::NotUp { why: Some(why), .. } => {
-            anyhow!("cannot connect to node {node} within {} s: {why}", limit.as_secs())
+            let advice = if target.trust.is_none() && why.contains("requires TLS") { NEEDS_TRUST } else { "" };
+            anyhow!("cannot connect to node {node} within {} s: {why}{advice}", limit.as_secs())
         }
         error => {
             anyhow!(error).context(format!("cannot connect to node {node} at {}", addresses.join(" or ")))
@@ -148,7 +163,10 @@ fn target(options: &ArgMatches) -> anyhow::Result<Target> {
     let named = options.get_one::<u16>("node").copied();
     if let (Some(node), Some(at)) = (named, options.get_one::<Address>("at")) {
         let (node, plaintext) = (NodeId(node), options.get_flag("plaintext"));
-        return Ok(Target { node, addresses: vec![at.to_string()], plaintext, trust: None });
+        let trust = options.get_one::<PathBuf>("trust").map(|file| Config::read_trust(file)).transpose()?;
+        // A certificate names its owner.
+        let trust = trust.map(|source| (source, FIRST_VISITOR));
+        return Ok(Target { node, addresses: vec![at.to_string()], plaintext, trust });
     }
     let file: &PathBuf = options.get_one("config").expect("clap asks for one of the two");
     let config = Config::read(file)?;

@@ -334,6 +334,11 @@ pub enum ConfigError {
         /// The reason.
         cause: PublicKeyError,
     },
+    /// A peer that links over TCP has no public key.
+    #[error(
+        "peer {0} needs `key` with trust.mode = \"keys\": write the public key that `pronto trust key` prints for it"
+    )]
+    NoKey(u16),
     /// A key has no effect without another one.
     #[error("{key} needs {needs}")]
     Needs {

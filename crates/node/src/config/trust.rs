@@ -1,9 +1,10 @@
 //! The `[trust]` section of a configuration, and the keys of peers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pronto_trust::{PublicKey, Source};
 use pronto_wire::NodeId;
+use serde::Deserialize;
 
 use super::{Config, ConfigError, PeerConfig, TrustConfig, TrustMode};
 
@@ -14,7 +15,24 @@ impl PeerConfig {
     }
 }
 
+/// File with credentials only.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrustFile {
+    trust: TrustConfig,
+}
+
 impl Config {
+    /// Reads a file with nothing but a `[trust]` section, for a visitor that has a certificate of its own.
+    ///
+    /// # Errors
+    /// The section is wrong, or its mode is not `tls`.
+    pub fn read_trust(path: &Path) -> Result<Source, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|cause| ConfigError::Read { path: path.into(), cause })?;
+        parse_trust(&text).map_err(|cause| ConfigError::File { path: path.into(), cause: Box::new(cause) })
+    }
+
     /// Returns where the node's credentials are, if it has any.
     ///
     /// # Errors
@@ -38,11 +56,30 @@ impl Config {
         self.trust.refuse_files(mode)?;
         let key = needed(self.trust.key.as_ref(), mode, "trust.key")?;
         let with_key = self.peer.iter().filter_map(|peer| Some((peer.node, peer.key.as_ref()?)));
+        let has_tcp = |peer: &&PeerConfig| peer.address.iter().any(|address| address.starts_with("tcp:"));
+        let mut without = self.peer.iter().filter(|peer| peer.key.is_none());
+        if let Some(peer) = without.find(|peer| has_tcp(peer) || !peer.from.is_empty()) {
+            return Err(ConfigError::NoKey(peer.node));
+        }
         let read = |(peer, text): (u16, &String)| {
             let key: PublicKey = text.parse().map_err(|cause| ConfigError::PublicKey { peer, cause })?;
             Ok((NodeId(peer), key))
         };
         Ok(Source::Keys { key, peers: with_key.map(read).collect::<Result<_, ConfigError>>()? })
+    }
+}
+
+fn parse_trust(text: &str) -> Result<Source, ConfigError> {
+    let TrustFile { trust } = toml::from_str(text)?;
+    match trust.mode {
+        TrustMode::Tls => trust.certificates(),
+        TrustMode::None => {
+            Err(ConfigError::Needs { key: "a visitor", needs: "a certificate: set trust.mode = \"tls\"" })
+        }
+        TrustMode::Keys => Err(ConfigError::Needs {
+            key: "trust.mode = \"keys\"",
+            needs: "the id of a node: use the configuration of the node that has the key (--config)",
+        }),
     }
 }
 
@@ -122,6 +159,43 @@ mod tests {
         let config = Config::parse(&format!("node = 1\n[trust]\n{tls}\nrevoked = \"r\"")).unwrap();
         assert!(matches!(config.trust_source(), Ok(Some(Source::Certificates { revoked: Some(_), .. }))));
     }
+
+    /// Shows: operations.trust-key-needed
+    #[test]
+    fn a_peer_with_a_tcp_link_needs_a_key() {
+        let parse = |peer: &str| {
+            Config::parse(&format!(
+                "node = 1\n[trust]\nmode = \"keys\"\nkey = \"k\"\n[[peer]]\nnode = 3\n{peer}"
+            ))
+        };
+        let tcp = "address = [\"shm:@three\", \"tcp:127.0.0.1:7003\"]";
+        let key = "key = \"ed25519:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=\"";
+        for peer in [tcp, "from = [\"10.0.0.3\"]"] {
+            let text = parse(peer).expect_err("it could never link over TCP").to_string();
+            assert!(text.starts_with("peer 3 needs `key` with trust.mode = \"keys\""), "{text}");
+            assert!(parse(&format!("{peer}\n{key}")).is_ok());
+        }
+        assert!(parse("address = [\"shm:@three\"]").is_ok(), "shared memory needs none");
+    }
+
+    #[test]
+    fn a_visitor_has_a_section_with_a_certificate() {
+        let tls = "[trust]\nmode = \"tls\"\ncertificate = \"c\"\nkey = \"k\"\nauthorities = \"a\"";
+        assert!(matches!(parse_trust(tls), Ok(Source::Certificates { revoked: None, .. })));
+        for (text, expected) in [
+            ("[trust]\nmode = \"tls\"", "needs trust.certificate too"),
+            ("[trust]", "needs a certificate: set trust.mode = \"tls\""),
+            ("[trust]\nmode = \"keys\"\nkey = \"k\"", "needs the id of a node"),
+            ("node = 1\n[trust]", "unknown field `node`"),
+            ("", "missing field `trust`"),
+        ] {
+            let error = parse_trust(text).expect_err("it is wrong").to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = Config::read_trust(Path::new("/no/file")).expect_err("no file").to_string();
+        assert!(error.contains("cannot read /no/file"), "{error}");
+    }
+
     /// Shows: operations.rdma-plaintext
     #[test]
     fn rdma_next_to_tls_takes_a_permission() {
