@@ -223,7 +223,7 @@ fn eventually<T>(condition: &str, mut found: impl FnMut() -> Option<T>) -> T {
 
 /// Two daemons with the printed sections, and an operator who revokes one of them.
 ///
-/// Shows: operations.trust-section, operations.trust-reload, operations.trust-operator
+/// Shows: operations.trust-section, operations.trust-reload, operations.trust-operator, operations.other-hosts
 #[test]
 fn daemons_link_by_their_certificates_until_one_is_revoked() {
     let folder = Folder::new("daemons");
@@ -264,6 +264,11 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
     let reason = String::from_utf8_lossy(&without.stderr).into_owned();
     assert!(!without.status.success() && reason.contains("requires TLS"), "{reason}");
     assert!(reason.contains("use --trust FILE"), "{reason}");
+    // An address of documentation (RFC 5737), where no node is. Nothing would be sent to it without encryption.
+    for (trust, is_refused) in [(&["--trust", of_operator][..], false), (&[], true)] {
+        let away = pronto(&[&["ping", "1", "--timeout", "1", "--at", "tcp:192.0.2.1:7001"], trust].concat());
+        assert_eq!(String::from_utf8_lossy(&away.stderr).contains("--plaintext"), is_refused, "{away:?}");
+    }
     // The certificate of a node is good for its operator too.
     let by_config = pronto(&["ping", "--config", one.to_str().expect("text")]);
     assert!(by_config.status.success(), "{}", String::from_utf8_lossy(&by_config.stderr));
@@ -280,4 +285,82 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
         refused.contains("this node's certificate revoked").then_some(refused)
     });
     assert!(refused.contains("node 1 is up (tcp)"), "{refused}");
+}
+
+/// Returns the fenced blocks of the section about TLS in `docs/operations.md`, with its folder and its host replaced.
+fn documented(folder: &str, host: &str) -> Vec<String> {
+    let document = include_str!("../../docs/operations.md");
+    let (_, section) = document.split_once("### TLS\n").expect("the section exists");
+    let (section, _) = section.split_once("\n### ").expect("another one follows");
+    let block = |text: &str| text.split_once('\n').expect("a language").1.replace("/tmp/pronto", folder);
+    section.split("```").skip(1).step_by(2).map(|text| block(text).replace("127.0.0.1", host)).collect()
+}
+
+/// Runs the commands of a block, without those that the test replaces.
+fn shell(folder: &Folder, block: &str, replaced: &[&str]) {
+    let lines = block.lines().filter(|line| !replaced.iter().any(|begin| line.starts_with(begin)));
+    let commands = lines.collect::<Vec<_>>().join("\n");
+    let programs = Path::new(env!("CARGO_BIN_EXE_pronto")).parent().expect("a folder");
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").expect("set"));
+    let mut sh = Command::new("sh");
+    let output = sh.args(["-e", "-c", &commands]).env("PATH", path).current_dir(&folder.0).output();
+    let output = output.expect("a shell exists");
+    assert!(output.status.success(), "{commands}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Follows the section about TLS: three nodes, an operator with rules, a revocation and a renewal.
+///
+/// Shows: operations.trust-example, operations.trust-commands, operations.trust-operator, operations.trust-revoke, operations.trust-renew
+#[test]
+fn the_documented_nodes_link_and_their_certificates_are_revoked_and_renewed() {
+    let folder = Folder::new("documented");
+    let [.., high, low] = std::process::id().to_be_bytes();
+    // Ports of this address are not those of other tests.
+    let host = format!("127.201.{high}.{low}");
+    let blocks = documented(folder.0.to_str().expect("text"), &host);
+    let [authority, one, start, rules, revoke, renew] = &blocks[..] else { panic!("{blocks:#?}") };
+    shell(&folder, authority, &["mkdir"]);
+    let path = |name: &str| folder.0.join(name);
+    fs::write(path("1.toml"), one).expect("the folder is writable");
+    shell(&folder, start, &["prontod", "pronto"]);
+    let nodes = [1, 2, 3].map(|node| Daemon::start(&path(&format!("{node}.toml"))));
+    let (address, alice) = (format!("tcp:{host}:7001"), path("alice.toml"));
+    let alice = |words: &[&str]| {
+        let visit = ["1", "--at", &address, "--trust", alice.to_str().expect("text")];
+        pronto(&[&words[..1], &visit[..], &words[1..]].concat())
+    };
+    let peer = |node: u16| {
+        let status: Value = serde_json::from_slice(&alice(&["status", "--json"]).stdout).ok()?;
+        status["peers"].as_array()?.iter().find(|peer| peer["node"] == node && peer["state"] == "up").cloned()
+    };
+    for node in [2, 3] {
+        let peer = eventually("the nodes are linked", || peer(node));
+        assert!(peer["choice"].as_str().is_some_and(|text| text.contains("known by its certificate")));
+    }
+
+    fs::write(path("1.toml"), format!("{one}{rules}")).expect("the folder is writable");
+    nodes[0].signal(Signal::SIGHUP);
+    let log = |node: u16| fs::read_to_string(path(&format!("{node}.log"))).expect("the daemon has one");
+    eventually("node 1 has read the rules", || log(1).contains("SIGHUP: read").then_some(()));
+    for words in [&["ping", "--count", "1"][..], &["status"], &["status", "--recent", "3"]] {
+        let output = alice(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let config = pronto(&["ping", "--config", path("1.toml").to_str().expect("text")]);
+    assert!(String::from_utf8_lossy(&config.stderr).contains("add an [[allow]]"), "it has no role");
+
+    shell(&folder, revoke, &["kill"]);
+    for node in &nodes {
+        node.signal(Signal::SIGHUP);
+    }
+    eventually("node 3 is refused", || log(3).contains("this node's certificate revoked").then_some(()));
+    eventually("its link has ended", || log(1).contains("node 3 is down").then_some(()));
+    eventually("node 2 has read the list", || log(2).contains("SIGHUP: read").then_some(()));
+
+    shell(&folder, renew, &["kill"]);
+    nodes[1].signal(Signal::SIGHUP);
+    eventually("node 2 has read its certificate", || {
+        (log(2).matches("SIGHUP: read").count() == 2).then_some(())
+    });
+    assert!(peer(2).is_some() && !log(1).contains("node 2 is down"), "{}", log(1));
 }

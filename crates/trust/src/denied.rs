@@ -54,8 +54,8 @@ pub enum Denied {
     /// No authority of this node has issued the certificate.
     #[error("no authority in `authorities` has issued the certificate")]
     UnknownAuthority,
-    /// No authority of this node has issued the certificate, whose issuer is known. An error of a TLS connection cannot contain the issuer, so that it is
-    /// [`Denied::UnknownAuthority`] there.
+    /// No authority of this node has issued the certificate, whose issuer is known. An error of a TLS connection cannot contain the issuer,
+    /// so that it is [`Denied::UnknownAuthority`] there.
     #[error(
         "no authority in `authorities` has issued the certificate, which names {issuer:?} as its issuer: compare with `pronto trust show`"
     )]

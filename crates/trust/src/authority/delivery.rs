@@ -1,5 +1,5 @@
-//! What `pronto trust issue` gives to a node: its certificate and key, and copies of the authority's public files. The authority keeps a copy of
-//! each certificate, so that it can be revoked when the node's own file is gone.
+//! Files that a node gets from its authority: its certificate and key, and copies of the authority's public files. The authority keeps a
+//! copy of each certificate, so that it can be revoked when the node's own file is gone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,9 @@ pub struct Delivered {
 }
 
 impl Authority {
-    /// Stores a new certificate and its key in the folder `out`, with copies of the authority's certificate and of its revocation list, and a copy of the
-    /// certificate in the authority's folder. `out` is made if it does not exist. Only older copies of the revocation list are replaced.
+    /// Stores a new certificate and its key in the folder `out`, with copies of the authority's certificate and of its revocation list, and
+    /// a copy of the new certificate in the authority's folder. `out` is made if it does not exist. Only older copies of the revocation
+    /// list are replaced.
     ///
     /// # Errors
     /// A certificate or a key exists already, `out` has files of another authority, or a file cannot be written.

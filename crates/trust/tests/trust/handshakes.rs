@@ -159,6 +159,7 @@ fn a_revoked_certificate_is_rejected() {
     assert_eq!(rejected(&after, &Configs::from(&before), CertificateRevoked)[0], Denied::Revoked);
 }
 
+/// Shows: operations.trust-no-list
 #[test]
 fn an_expired_or_missing_revocation_list_rejects_everybody() {
     let (world, other) = (World::new(), World::new());
@@ -174,6 +175,11 @@ fn an_expired_or_missing_revocation_list_rejects_everybody() {
     let wrong = load(&with(Some(other.path(REVOKED))), 2).expect_err("another authority's list");
     assert!(matches!(wrong, TrustError::Own { reason: Denied::NoRevocationList, .. }), "{wrong}");
     assert!(load(&with(None), 2).is_ok(), "without any list nothing is revoked");
+    let mut authority = Authority::load(&world.folder).expect("stored");
+    let der = CertificateDer::from_pem_file(&certificate).expect("stored");
+    authority.revoke(&der, NOW).expect("its own certificate");
+    authority.save_revoked(&world.folder).expect("unchanged");
+    assert!(load(&with(Some(world.path(REVOKED))), 2).is_err() && load(&with(None), 2).is_ok());
     // The list ends with the authority. A certificate that lives longer can only be made by another program.
     let source = world.odd(&params(&["spiffe://example.org/pronto/node/2"]));
     let later = NOW.plus_days(1_001);

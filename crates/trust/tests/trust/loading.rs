@@ -111,6 +111,7 @@ fn a_file_without_a_key_needs_no_other_permissions() {
     }
 }
 
+/// Shows: operations.trust-one-list
 #[test]
 fn two_lists_of_one_authority_are_refused() {
     let (files, other) = (Files::new(), World::new());
