@@ -29,7 +29,7 @@ pub(super) fn with_node_options(command: Command, rest: &str) -> Command {
     let name = command.get_name().to_owned();
     // The generated usage would show NODE as optional, or as required, for both forms.
     let usage = format!(
-        "pronto {name} [OPTIONS] <NODE> {rest}--at <ADDRESS> [--trust <FILE>]\n       pronto {name} [OPTIONS] [NODE] {rest}--config <FILE>"
+        "pronto {name} [OPTIONS] <NODE> {rest}--at <ADDRESS>\n       pronto {name} [OPTIONS] [NODE] {rest}--config <FILE>"
     );
     command
         .override_usage(usage)
