@@ -140,7 +140,8 @@ fn not_reached(error: NodeError, target: &Target, limit: Duration) -> anyhow::Er
     match error {
         // The reason names the address.
         NodeError::NotUp { why: Some(why), .. } => {
-            let advice = if target.trust.is_none() && why.contains("requires TLS") { NEEDS_TRUST } else { "" };
+            let advice =
+                if target.trust.is_none() && why.contains("requires TLS") { NEEDS_TRUST } else { "" };
             anyhow!("cannot connect to node {node} within {} s: {why}{advice}", limit.as_secs())
         }
         error => {
