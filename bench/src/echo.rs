@@ -9,6 +9,7 @@ use pronto::progress::Engine;
 use pronto::{Boost, Bytes, Message, Node, Peer, Rdma, Request, WaitPolicy};
 
 use crate::child::{self, Child, START};
+use crate::home::Home;
 use crate::params::Params;
 use crate::placement::Cpu;
 use crate::rendezvous::receiver;
@@ -268,33 +269,6 @@ impl FromStr for Wait {
     }
 }
 
-/// Address of a server, on this host or on a node of the lab, and the transport of its links.
-#[derive(Clone, Debug)]
-pub(crate) struct Home {
-    /// The address, as in a node's configuration.
-    pub(crate) listen: String,
-    /// Whether links that begin over TCP use RDMA.
-    pub(crate) rdma: Rdma,
-}
-
-impl Home {
-    /// An address of this host, without RDMA.
-    pub(crate) const fn here(listen: String) -> Self {
-        Self { listen, rdma: Rdma::Off }
-    }
-
-    /// Reads the arguments `listen` and `rdma` of a child.
-    pub(crate) fn of(arguments: &Arguments<'_>) -> anyhow::Result<Self> {
-        let rdma = if arguments.text("rdma")? == REQUIRE { Rdma::Require } else { Rdma::Off };
-        Ok(Self { listen: arguments.text("listen")?.to_owned(), rdma })
-    }
-
-    /// Returns the value of the argument `rdma`.
-    pub(crate) fn rdma_argument(&self) -> &'static str {
-        if self.rdma == Rdma::Require { REQUIRE } else { "off" }
-    }
-}
-
 /// Starts a node in this process that serves all sizes.
 pub(crate) fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
     serve_with(home, wait, Engine::Idle, Boost::None)
@@ -401,9 +375,6 @@ impl Server {
         Ok((client, peer))
     }
 }
-
-/// Value of the argument `rdma` of a service whose links must use RDMA.
-const REQUIRE: &str = "require";
 
 /// Boosts of a service.
 const BOOSTS: [Boost; 4] = [Boost::None, Boost::Slice, Boost::Fifo, Boost::Module];

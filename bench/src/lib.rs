@@ -19,6 +19,7 @@ mod expedite;
 mod experiment;
 mod experiments;
 mod floor;
+mod home;
 mod host;
 mod interval;
 mod lab;

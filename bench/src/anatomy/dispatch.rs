@@ -15,7 +15,8 @@ use pronto_node::{AnyLease, AnyQueuePair, ServingSink};
 use pronto_wire::{CallId, InlinePayload, TypeId};
 
 use super::{Ask as _, Part, Parts};
-use crate::echo::{self, Ask32, Home, Provider, Wait};
+use crate::echo::{self, Ask32, Provider, Wait};
+use crate::home::Home;
 
 type Lease = <AnyQueuePair as QueuePair>::Lease;
 

@@ -7,7 +7,8 @@ use pronto_core::session::Doorbells;
 
 use super::VERBS;
 use super::nodes::Two;
-use crate::echo::{Home, Provider, Wait};
+use crate::echo::{Provider, Wait};
+use crate::home::Home;
 use crate::lab::Lab;
 use crate::params::Params;
 use crate::placement::Cpu;

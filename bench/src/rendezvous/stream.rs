@@ -8,7 +8,8 @@ use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::touch;
 use crate::child::{self, Child, START};
-use crate::echo::{self, Home, LIVENESS, Provider, Wait};
+use crate::echo::{self, LIVENESS, Provider, Wait};
+use crate::home::Home;
 use crate::placement::Cpu;
 use crate::side::{Arguments, Side, settle};
 

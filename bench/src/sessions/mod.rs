@@ -7,7 +7,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pronto::{Node, Peer, WaitPolicy};
 
 use crate::child::{self, Child};
-use crate::echo::{self, AskMany, Home, LIVENESS, Wait};
+use crate::echo::{self, AskMany, LIVENESS, Wait};
+use crate::home::Home;
 use crate::side::{Arguments, Side};
 
 /// The child that accepts sessions.

@@ -16,7 +16,8 @@ use super::messages::{
 };
 use crate::child::{self, Child, START};
 use crate::clock;
-use crate::echo::{Home, LIVENESS, Provider, Wait};
+use crate::echo::{LIVENESS, Provider, Wait};
+use crate::home::Home;
 use crate::placement::Cpu;
 use crate::side::{Arguments, Side, settle};
 
