@@ -2,7 +2,8 @@
 //! first argument, long messages for `pronto-bench bulk`.
 //!
 //! `pronto-peers PEER SETTING ROUND_MS CALLER_CPU SERVER_CPU` starts a server (this program again), calls it for a round, and prints
-//! its results as lines (`bench/src/peers/` in Pronto reads them):
+//! its results as lines (`bench/src/peers/` in Pronto reads them). With a setting of tonic that ends in `-tls`, it makes certificates for
+//! both processes first. The lines:
 //!
 //! ```text
 //! version WORD WORD...     version of the library
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+mod certificates;
 mod grpc;
 mod iceoryx;
 mod rounds;
@@ -70,7 +72,15 @@ fn main() -> anyhow::Result<()> {
         [peer, setting, round, caller, cpu] => {
             let round = Duration::from_millis(round.parse().context("invalid number of milliseconds")?);
             server::pin(caller.parse().context("invalid CPU number")?)?;
-            println!("version {peer} {}", version_of(peer));
+            let certificates = setting.ends_with("-tls").then(certificates::Folder::create).transpose()?;
+            let mut version = format!("{peer} {}", version_of(peer));
+            let mut setting = setting.to_owned();
+            if let Some(folder) = &certificates {
+                version = format!("{version}, rustls {}", version_of("rustls"));
+                setting = format!("{setting}:{}", folder.path.display());
+            }
+            let setting = setting.as_str();
+            println!("version {version}");
             for size in SIZES {
                 let server = server::Server::spawn([peer, setting, cpu, &size.to_string()])?;
                 if size != SIZES[0] {
