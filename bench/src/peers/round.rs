@@ -24,7 +24,7 @@ impl Calls {
     pub(crate) fn end(&mut self, round: &Recorder) -> anyhow::Result<()> {
         let sample = round.sample();
         anyhow::ensure!(sample.count > 0, "a round without a call");
-        self.all.add(round);
+        self.all.as_round(|all| all.add(round));
         self.medians.push(sample.p50_ns);
         Ok(())
     }
@@ -148,6 +148,15 @@ mod tests {
             (rounds.load.per_second() - 2e6).abs() < 1.0 && (rounds.stream.per_second() - 7e6).abs() < 1.0
         );
         assert!((rounds.calls.a_to_a() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_fast_round_does_not_give_the_median() {
+        let mut rounds = Rounds::default();
+        for round in ["single 100 9000\n", "single 200 100\n", "single 300 100\n"] {
+            rounds.take(round).unwrap();
+        }
+        assert_eq!(rounds.calls.all.sample().p50_ns, 200);
     }
 
     #[test]
