@@ -3,10 +3,11 @@
 use core::hint::black_box;
 use core::str::FromStr;
 use core::time::Duration;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use pronto::progress::Engine;
-use pronto::{Boost, Bytes, Message, Node, Peer, Rdma, Request, WaitPolicy};
+use pronto::{Boost, Builder, Bytes, Message, Node, Peer, Rdma, Request, WaitPolicy};
 
 use crate::child::{self, Child, START};
 use crate::home::Home;
@@ -15,18 +16,19 @@ use crate::placement::Cpu;
 use crate::rendezvous::receiver;
 use crate::sample::Recorder;
 use crate::side::{Arguments, Side, settle};
+use crate::tls::certificates::source;
 
 /// The serving child.
 pub(crate) const SIDE: Side = Side {
     name: "serve-echo",
     arguments: &["listen", "rdma", "wait", "engine", "boost", "cpu"],
-    more: None,
+    more: Some("certificates"),
     run: serve_child,
 };
 /// Id of the serving node.
 pub(crate) const SERVER: u16 = 1;
 /// Id of the calling node.
-const CLIENT: u16 = 2;
+pub(crate) const CLIENT: u16 = 2;
 /// Long enough that a server which is stopped during other measurements does not count as down, even on a slow machine.
 pub(crate) const LIVENESS: Duration = Duration::from_secs(600);
 
@@ -271,11 +273,17 @@ impl FromStr for Wait {
 
 /// Starts a node in this process that serves all sizes.
 pub(crate) fn serve(home: &Home, wait: Wait) -> anyhow::Result<Node> {
-    serve_with(home, wait, Engine::Idle, Boost::None)
+    serve_with(home, wait, (Engine::Idle, Boost::None), None)
 }
 
-fn serve_with(home: &Home, wait: Wait, engine: Engine, boost: Boost) -> anyhow::Result<Node> {
-    Node::builder(SERVER)
+/// Starts a node with an engine and a boost, which uses TLS if there is a folder of certificates.
+fn serve_with(
+    home: &Home,
+    wait: Wait,
+    (engine, boost): (Engine, Boost),
+    certificates: Option<&Path>,
+) -> anyhow::Result<Node> {
+    trusting(Node::builder(SERVER), SERVER, certificates)
         .wait(wait.0)
         .engine(engine)
         .boost(boost)
@@ -293,6 +301,14 @@ fn serve_with(home: &Home, wait: Wait, engine: Engine, boost: Boost) -> anyhow::
         .context("starting the echo service")
 }
 
+/// Returns the builder of a node with its certificate in this folder, if there is one.
+fn trusting(builder: Builder, node: u16, certificates: Option<&Path>) -> Builder {
+    match certificates {
+        Some(folder) => builder.trust(source(folder, node)),
+        None => builder,
+    }
+}
+
 /// A serving child, pinned to a CPU.
 #[derive(Debug)]
 pub struct Server {
@@ -300,6 +316,8 @@ pub struct Server {
     pub(crate) child: Child,
     address: String,
     rdma: Rdma,
+    /// Folder of the certificates, if its links use TLS.
+    certificates: Option<PathBuf>,
 }
 
 impl Server {
@@ -320,7 +338,7 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let name = format!("{}-{}", wait.name(), boosts(boost));
         let home = Home::here(provider.address(&name));
-        Self::spawn_as(&home, wait, (Engine::Idle, boost), cpu)
+        Self::spawn_as(&home, wait, (Engine::Idle, boost), None, cpu)
     }
 
     /// Starts the child with another engine. Without a polling one, the child drives its node in a loop.
@@ -331,21 +349,33 @@ impl Server {
         cpu: Cpu,
     ) -> anyhow::Result<Self> {
         let home = Home::here(provider.address(&format!("-{}", receiver::name(engine))));
-        Self::spawn_as(&home, wait, (engine, Boost::None), cpu)
+        Self::spawn_as(&home, wait, (engine, Boost::None), None, cpu)
     }
 
     /// Starts the child at `home`, in the calling thread's network namespace. It serves when this returns, and ends with
     /// that thread.
     pub(crate) fn spawn_at(home: &Home, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
-        Self::spawn_as(home, wait, (Engine::Idle, Boost::None), cpu)
+        Self::spawn_as(home, wait, (Engine::Idle, Boost::None), None, cpu)
     }
 
-    fn spawn_as(home: &Home, wait: Wait, (engine, boost): (Engine, Boost), cpu: Cpu) -> anyhow::Result<Self> {
+    /// Starts the child on this host, over TCP, with TLS if there is a folder of certificates.
+    pub(crate) fn spawn_trusting(certificates: Option<&Path>, wait: Wait, cpu: Cpu) -> anyhow::Result<Self> {
+        let home = Home::here(Provider::Tcp.address(""));
+        Self::spawn_as(&home, wait, (Engine::Idle, Boost::None), certificates, cpu)
+    }
+
+    fn spawn_as(
+        home: &Home,
+        wait: Wait,
+        (engine, boost): (Engine, Boost),
+        certificates: Option<&Path>,
+        cpu: Cpu,
+    ) -> anyhow::Result<Self> {
         let (rdma, cpu) = (home.rdma_argument(), cpu.0.to_string());
         let args = [&home.listen, rdma, wait.name(), receiver::name(engine), boosts(boost), &cpu];
-        let mut child = Child::spawn(&SIDE, args)?;
+        let mut child = Child::spawn(&SIDE, args.map(Path::new).into_iter().chain(certificates))?;
         let address = child.hear()?;
-        Ok(Self { child, address, rdma: home.rdma })
+        Ok(Self { child, address, rdma: home.rdma, certificates: certificates.map(Path::to_owned) })
     }
 
     /// Starts a calling node in this thread, and returns it with the peer to call. The node's own threads sleep while the caller
@@ -359,7 +389,7 @@ impl Server {
 
     /// Starts a calling node with another engine.
     pub(crate) fn meet_with(&self, wait: Wait, engine: Engine) -> anyhow::Result<(Node, Peer)> {
-        let client = Node::builder(CLIENT)
+        let client = trusting(Node::builder(CLIENT), CLIENT, self.certificates.as_deref())
             .wait(WaitPolicy::Block)
             .engine(engine)
             .plaintext_i_understand()
@@ -398,7 +428,8 @@ fn serve_child(arguments: &Arguments<'_>) -> anyhow::Result<()> {
     let engine = receiver::engine(arguments.text("engine")?)?;
     let named = arguments.text("boost")?;
     let boost = BOOSTS.into_iter().find(|boost| boosts(*boost) == named).context("unknown boost")?;
-    let node = serve_with(&home, wait, engine, boost)?;
+    let certificates = arguments.more("certificates").next().map(Path::new);
+    let node = serve_with(&home, wait, (engine, boost), certificates)?;
     child::announce(&node)?;
     if engine != Engine::Idle {
         loop {

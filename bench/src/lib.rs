@@ -40,6 +40,7 @@ mod results;
 mod sample;
 mod sessions;
 mod side;
+mod tls;
 mod traffic;
 mod wakeup;
 mod workers;

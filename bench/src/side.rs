@@ -11,6 +11,7 @@ use crate::experiments::{adaptive, comm_fig2};
 use crate::overlap::{burn, ping};
 use crate::placement::{Cpu, pin};
 use crate::rendezvous::{receiver, stream};
+use crate::tls::links;
 use crate::{bulk, echo, expedite, mix, sessions, traffic};
 
 /// A hidden command.
@@ -27,7 +28,7 @@ pub(crate) struct Side {
 }
 
 /// Every other side.
-const ALL: [&Side; 14] = [
+const ALL: [&Side; 15] = [
     &echo::SIDE,
     &adaptive::SIDE,
     &mix::SIDE,
@@ -42,6 +43,7 @@ const ALL: [&Side; 14] = [
     &stream::SIDE,
     &expedite::HANDLER,
     &expedite::LOAD,
+    &links::SIDE,
 ];
 
 /// Returns the side with that name.

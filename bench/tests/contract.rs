@@ -316,7 +316,7 @@ fn tested_elsewhere(name: &str) -> bool {
 }
 
 /// Few rows of each experiment that no other test runs.
-const FEW: [&[&str]; 8] = [
+const FEW: [&[&str]; 9] = [
     &["anatomy", "--provider", "shm", "--size", "32"],
     &["load", "--provider", "shm", "--scenario", "one"],
     &["threshold", "--provider", "shm", "--size", "41"],
@@ -324,6 +324,7 @@ const FEW: [&[&str]; 8] = [
     &["pioman-table2", "--what", "load,poll"],
     &["straggler", "--policy", "ours"],
     &["tasks", "--tasks", "64"],
+    &["tls", "--peer", "pronto", "--size", "32"],
     &["wakeup", "--receiver", "normal", "--sender", "idle", "--hog", "none"],
 ];
 

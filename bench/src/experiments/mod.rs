@@ -29,6 +29,7 @@ mod soak;
 mod straggler;
 mod tasks;
 pub(crate) mod threshold;
+mod tls;
 mod wait_sim;
 mod wakeup;
 
@@ -58,6 +59,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &mix::EXPERIMENT,
     &peers::EXPERIMENT,
     &bulk::EXPERIMENT,
+    &tls::EXPERIMENT,
     &wakeup::EXPERIMENT,
     &pioman_fig3::EXPERIMENT,
     &head_of_line::EXPERIMENT,

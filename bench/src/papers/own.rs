@@ -61,6 +61,13 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("V18", "TCP, 16 MiB into posted buffers, pipelined: rate as a multiple of the fastest other library"),
     own("V19", "TCP, 1 MiB into posted buffers, pipelined: rate as a share of a bare stream"),
     own("V20", "TCP, 16 MiB into posted buffers, pipelined: rate as a share of a bare stream"),
+    own("E1", "32 B over TCP, both sides spinning: a call over TLS as a multiple of one without"),
+    own("E2", "32 B over TCP, both sides blocking: a call over TLS as a multiple of one without"),
+    own(
+        "E3",
+        "32 B over TLS, both sides blocking: a call of tonic with rustls as a multiple of one of Pronto",
+    ),
+    own("E4", "CPU time of the busier side for 1,000 links over TLS, one after another, s"),
     own(
         "W1",
         "Under LINUX, an adaptive wait that knows the load takes at most as long as the best other wait",

@@ -130,6 +130,12 @@ pub(crate) const ALL: &[Participant] = &[
     participant(["libfabric", "tcp", "best", "provider ofi_rxm over tcp"], Means::Ofi("tcp;ofi_rxm")),
 ];
 
+/// Participants of the experiment `tls`, next to Pronto. Both sides of a connection have certificates.
+pub(crate) const OVER_TLS: &[Participant] = &[
+    participant(["tonic", "tcp", "default-tls", "tokio's runtime of many threads, rustls"], Means::Crate),
+    participant(["tonic", "tcp", "best-tls", "runtime of one thread, rustls"], Means::Crate),
+];
+
 impl Participant {
     /// Returns project, transport and setting, for the progress.
     pub(crate) fn title(&self) -> String {

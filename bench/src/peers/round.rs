@@ -92,6 +92,12 @@ impl Rounds {
         self.calls_of(size)?.end(&round)
     }
 
+    /// Returns the calls of a length: one of [`MORE_SIZES`], or else [`PAYLOAD`](super::PAYLOAD).
+    pub(crate) fn calls_with(&self, size: usize) -> &Calls {
+        let index = MORE_SIZES.iter().position(|known| *known == size);
+        index.map_or(&self.calls, |index| &self.more[index])
+    }
+
     /// Returns the calls of a length; `None` is [`PAYLOAD`](super::PAYLOAD).
     pub(crate) fn calls_of(&mut self, size: Option<usize>) -> anyhow::Result<&mut Calls> {
         let Some(size) = size else { return Ok(&mut self.calls) };
