@@ -14,7 +14,8 @@ use crate::placement::ONE_CPU;
 use crate::report::Report;
 use crate::tls::certificates::Certificates;
 
-/// Pronto's servers are separate processes, of which one is stopped while calls to the other are measured. Each round of tonic is a fresh pair of processes.
+/// Pronto's servers are separate processes, of which one is stopped while calls to the other are measured. Each round of tonic is a fresh
+/// pair of processes.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "tls",
     question: "How much longer do calls and links take over TLS?",
