@@ -158,7 +158,7 @@ impl Inbound {
             }
             receives += 1;
             match self.receive(socket, one_sided, outbound)? {
-                Read::Bytes(1..) if self.next_inline(into) => return Ok(PollOutcome::Inline),
+                Read::Bytes(_) if self.next_inline(into) => return Ok(PollOutcome::Inline),
                 // Of an encrypted connection, whose peer decides how many records it sends without data.
                 Read::Bytes(0) => return Ok(PollOutcome::Nothing),
                 Read::Bytes(_) => {}
