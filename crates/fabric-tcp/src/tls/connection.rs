@@ -3,7 +3,7 @@
 //! # Invariants
 //! 1. Between two calls, `incoming` has no complete record: all of them are decrypted as they arrive. So plaintext that waits is always
 //!    in `plain`, where [`Connection::has_plaintext`] finds it.
-//! 2. `outgoing[sent..]` are records that the socket has not accepted. They leave before anything else is encrypted.
+//! 2. `outgoing[sent..queued]` are records that the socket has not accepted. They leave before anything else is encrypted.
 //! 3. Buffers keep the size that they once needed, until a rest in which they are empty.
 
 use core::{fmt, mem};
@@ -21,8 +21,9 @@ const SHORT: usize = 1 << 10;
 const LONG: usize = 3 * (5 + (1 << 14) + 256) + 5;
 /// Factor by which it grows after a receive has filled it.
 const GROWTH: usize = 8;
-/// Greatest number of bytes that are encrypted in one call, bytes.
-pub(super) const MOST: usize = 64 << 10;
+/// Greatest number of bytes that are encrypted in one call: those of one record (RFC 8446, section 5.1). The socket sends them while the next ones
+/// are encrypted.
+pub(super) const MOST: usize = 16 << 10;
 /// Room for the header and the tag of a record, and its content type, bytes.
 const OVERHEAD: usize = 5 + 1 + 16;
 /// Room for the records of a change of keys, which leave together with data, bytes.
@@ -43,9 +44,10 @@ pub(crate) struct Connection {
     /// Decrypted bytes, of which `plain[taken..]` are not taken yet.
     plain: Vec<u8>,
     taken: usize,
-    /// Records for the socket.
+    /// Records for the socket: `outgoing[sent..queued]`.
     outgoing: Vec<u8>,
     sent: usize,
+    queued: usize,
     /// Plaintext that is gathered from several parts.
     gathered: Vec<u8>,
     established: bool,
@@ -83,6 +85,7 @@ impl Connection {
             taken: 0,
             outgoing: Vec::new(),
             sent: 0,
+            queued: 0,
             gathered: Vec::new(),
             established: false,
             closed: false,
@@ -179,7 +182,7 @@ impl Connection {
 
     fn step(&mut self) -> Result<Step, Error> {
         let incoming = &mut self.incoming[self.start..self.filled];
-        let (plain, outgoing) = (&mut self.plain, &mut self.outgoing);
+        let (plain, outgoing) = (&mut self.plain, (&mut self.outgoing, &mut self.queued));
         let (discard, step) = match &mut self.side {
             Side::Client(side) => handle(side.process_tls_records(incoming), plain, outgoing),
             Side::Server(side) => handle(side.process_tls_records(incoming), plain, outgoing),
@@ -188,7 +191,7 @@ impl Connection {
         step
     }
 
-    /// Encrypts the first bytes of these parts, and returns their number: all of them, up to 64 KiB. Call it only if nothing is unsent.
+    /// Encrypts the first bytes of these parts, and returns their number: all of them, up to 16 KiB. Call it only if nothing is unsent.
     pub(crate) fn encrypt<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<usize, Error> {
         debug_assert!(self.unsent().is_empty());
         let mut gathered = mem::take(&mut self.gathered);
@@ -206,14 +209,15 @@ impl Connection {
     }
 
     fn encrypt_bytes(&mut self, bytes: &[u8]) -> Result<usize, Error> {
-        let records = bytes.len().div_ceil(1 << 14);
-        let mut room = bytes.len() + records * OVERHEAD + KEY_UPDATE;
+        let mut room = bytes.len() + OVERHEAD + KEY_UPDATE;
         loop {
             // There may be a change of keys to encode before, on behalf of the other side.
             self.advance()?;
-            let start = self.outgoing.len();
-            self.outgoing.resize(start + room, 0);
-            let into = &mut self.outgoing[start..];
+            let end = self.queued + room;
+            if self.outgoing.len() < end {
+                self.outgoing.resize(end, 0);
+            }
+            let into = &mut self.outgoing[self.queued..end];
             let incoming = &mut self.incoming[self.start..self.filled];
             let encrypted = match &mut self.side {
                 Side::Client(side) => write(side.process_tls_records(incoming), bytes, into),
@@ -221,32 +225,25 @@ impl Connection {
             };
             match encrypted {
                 Ok(n) => {
-                    self.outgoing.truncate(start + n);
+                    self.queued += n;
                     return Ok(bytes.len());
                 }
-                Err(Unwritten::Room(needed)) if needed > room => {
-                    self.outgoing.truncate(start);
-                    room = needed;
-                }
-                Err(Unwritten::Room(_) | Unwritten::Refused) => {
-                    self.outgoing.truncate(start);
-                    return Err(Error::EncryptError);
-                }
+                Err(Unwritten::Room(needed)) if needed > room => room = needed,
+                Err(Unwritten::Room(_) | Unwritten::Refused) => return Err(Error::EncryptError),
             }
         }
     }
 
     /// Returns the records that the socket has to accept.
     pub(crate) fn unsent(&self) -> &[u8] {
-        &self.outgoing[self.sent..]
+        &self.outgoing[self.sent..self.queued]
     }
 
     /// Removes the first `count` bytes of [`Self::unsent`].
     pub(crate) fn sent(&mut self, count: usize) {
         self.sent += count;
-        if self.sent == self.outgoing.len() {
-            self.outgoing.clear();
-            self.sent = 0;
+        if self.sent == self.queued {
+            (self.sent, self.queued) = (0, 0);
         }
     }
 
@@ -257,6 +254,9 @@ impl Connection {
             (self.start, self.filled) = (0, 0);
         }
         self.gathered.clear();
+        if self.queued == 0 {
+            self.outgoing.clear();
+        }
         for buffer in [&mut self.plain, &mut self.outgoing, &mut self.gathered] {
             if buffer.is_empty() {
                 buffer.shrink_to(SHORT);
@@ -275,7 +275,7 @@ impl fmt::Debug for Connection {
 fn handle<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     plain: &mut Vec<u8>,
-    outgoing: &mut Vec<u8>,
+    (outgoing, queued): (&mut Vec<u8>, &mut usize),
 ) -> (usize, Result<Step, Error>) {
     let UnbufferedStatus { mut discard, state } = status;
     let step = match state {
@@ -291,15 +291,14 @@ fn handle<Data>(
             }
         },
         Ok(ConnectionState::EncodeTlsData(mut data)) => {
-            let start = outgoing.len();
-            let encoded = data.encode(&mut []).or_else(|error| match error {
+            let encoded = data.encode(&mut outgoing[*queued..]).or_else(|error| match error {
                 EncodeError::InsufficientSize(error) => {
-                    outgoing.resize(start + error.required_size, 0);
-                    data.encode(&mut outgoing[start..])
+                    outgoing.resize(*queued + error.required_size, 0);
+                    data.encode(&mut outgoing[*queued..])
                 }
                 error @ EncodeError::AlreadyEncoded => Err(error),
             });
-            encoded.map(|_| Step::Again).map_err(|_| Error::EncryptError)
+            encoded.map(|n| *queued += n).map(|()| Step::Again).map_err(|_| Error::EncryptError)
         }
         // The records leave with the next write of this side.
         Ok(ConnectionState::TransmitTlsData(data)) => {
