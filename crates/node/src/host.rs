@@ -284,6 +284,11 @@ impl NodeHost {
         session.take_down(cause, &mut sink, &**self);
     }
 
+    /// Returns the identity that a peer has proved for its last link, such as `operator alice (admin)`.
+    pub(crate) fn identity_of(&self, peer: NodeId) -> Option<String> {
+        self.trust.as_ref()?.identity_of(peer)
+    }
+
     /// Replaces the rules of which peers may use which message types, also for peers that are linked.
     pub(crate) fn set_rules(&self, rules: Rules) {
         let mut present = self.rules.write().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use nix::errno::Errno;
 use pronto_core::fabric::Region;
-use pronto_core::session::{DownCause, LinkInfo};
+use pronto_core::session::{DownCause, Evidence, LinkInfo};
 use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm::ShmRegion;
 use pronto_progress::{Manager, Trigger};
@@ -330,7 +330,12 @@ impl NodeHost {
                 down: host.down(session.peer()),
                 last_failure: if linked { None } else { host.last_failure(session.peer()) },
                 waits: host.how_to_wait(&session, contention),
-                choice: host.choice(session.peer()),
+                choice: host.choice(session.peer()).map(|choice| {
+                    let evidence = info.map(|info| info.evidence);
+                    let has_proof = matches!(evidence, Some(Evidence::Certificate | Evidence::Key));
+                    let identity = host.identity_of(session.peer()).filter(|_| has_proof);
+                    identity.map_or_else(|| choice.clone(), |identity| format!("{choice}: {identity}"))
+                }),
                 open_calls: session.open_calls(),
                 work_in_flight: session.work_in_flight(host),
                 credits: Class::ALL.map(|class| session.credits(class)),

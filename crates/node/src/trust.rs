@@ -120,6 +120,11 @@ impl Trust {
         linked.get(&peer).map(|linked| &linked.identity.name) == proved.map(|proved| &proved.identity.name)
     }
 
+    /// Returns the identity of a peer's last link.
+    pub(crate) fn identity_of(&self, peer: NodeId) -> Option<String> {
+        self.lock().get(&peer).map(|proved| proved.identity.to_string())
+    }
+
     /// Returns the roles in the certificate of a peer.
     pub(crate) fn roles(&self, peer: NodeId) -> Vec<String> {
         self.lock().get(&peer).map(|proved| proved.identity.roles.clone()).unwrap_or_default()

@@ -106,7 +106,7 @@ impl Shared {
         let _count = self.host.links_event.read();
         self.devices.take_events();
         self.host.flight.log_if_pending(&self.host);
-        self.host.audit.log(self.host.now());
+        self.host.audit.log(self.host.now(), |node| self.host.identity_of(node));
     }
 
     /// Checks all lifelines. A cut lifeline ends its session, or causes a poll of its link. The lifeline of a link that has ended is

@@ -42,10 +42,11 @@ impl Audit {
         state.waiting.map_or(Nanos::NEVER, |_| state.last.map_or(Nanos::ZERO, |last| last + PAUSE))
     }
 
-    /// Logs what was noted, if a line is due.
-    pub(crate) fn log(&self, now: Nanos) {
+    /// Logs what was noted, if a line is due. `identity` returns the name that a node has proved, as that of a visitor says nothing.
+    pub(crate) fn log(&self, now: Nanos, identity: impl FnOnce(NodeId) -> Option<String>) {
         if let Some((Refused { node, message }, others)) = self.take(now) {
-            tracing::warn!(target: "pronto::audit", %node, message, others, "not permitted");
+            let identity = identity(node).unwrap_or_else(|| "unknown".into());
+            tracing::warn!(target: "pronto::audit", %node, identity, message, others, "not permitted");
         }
     }
 

@@ -26,7 +26,7 @@ fn nodes_are_known_by_their_certificates() {
         let peer = status.peers.iter().find(|peer| peer.node == NodeId(other)).unwrap();
         assert_eq!(peer.info.unwrap().evidence, Evidence::Certificate);
         let choice = peer.choice.as_ref().unwrap();
-        assert!(choice.contains("TLS, known by its certificate"), "{choice}");
+        assert!(choice.ends_with(&format!("TLS, known by its certificate: node {other}")), "{choice}");
     }
     assert!(node.status().trust.starts_with("TLS with certificates: node 1, "), "{}", node.status().trust);
     // The files of another node do not do.
@@ -229,6 +229,13 @@ fn a_role_of_a_certificate_permits_types() {
         let peer = visitor.wait_for_peer(1, TIMEOUT).unwrap();
         let status = peer.call(&pronto::admin::StatusRequest {});
         assert_eq!(status.is_ok(), permitted, "{status:?}");
+        if let Ok(status) = status {
+            let own = status.peers.iter().find(|peer| peer.node == visitor.id().0).unwrap();
+            assert!(
+                own.choice.as_ref().is_some_and(|choice| choice.ends_with("operator alice (admin)")),
+                "{own:?}"
+            );
+        }
     }
     // An operator runs no node.
     let error = Node::builder(5).trust(bob).start().unwrap_err().to_string();
