@@ -103,14 +103,17 @@ impl Drop for PeerSocket {
 fn is_drained(socket: BorrowedFd<'_>) -> bool {
     // Both fail only if there is no connection any more. From here on, the peer cannot send.
     let _ended = shutdown(socket.as_raw_fd(), Shutdown::Both);
-    // Credentials come with every packet, so that an empty one differs from the end of the queue.
-    let _ended = setsockopt(&socket, PassCred, &true);
+    // A stream has no empty packets. In other queues, credentials come with every packet, so that an empty one differs from the end.
+    let is_stream = fds::socket_option(socket, libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
+    if !is_stream {
+        let _ended = setsockopt(&socket, PassCred, &true);
+    }
     let mut bytes = [0; 4096];
     for _ in 0..MAX_QUEUE {
         match fds::receive(socket, &mut bytes) {
             // The kernel reports once that the peer has left packets unread.
             Err(Errno::EINTR | Errno::ECONNRESET) => {}
-            Ok(packet) if !packet.is_end => {}
+            Ok(packet) if !(packet.is_end || is_stream && packet.len == 0) => {}
             Ok(_) | Err(_) => return true,
         }
     }

@@ -153,7 +153,7 @@ fn a_forked_child_is_refused() {
     assert!(poll_by_value(&mut far).expect("alive").is_some());
 }
 
-/// Creates and drops links; descriptors and mappings must not accumulate.
+/// Creates and drops links; descriptors and mappings must not accumulate, and no thread is left that closes foreign descriptors.
 fn a_link_leaves_nothing_behind() {
     let count = |of: &str| std::fs::read_dir(of).expect("procfs is mounted").count();
     let mappings = || {
@@ -172,6 +172,10 @@ fn a_link_leaves_nothing_behind() {
         assert!(mappings() > 8);
     }
     assert_eq!((count("/proc/self/fd"), mappings()), (fds, 0));
+    let tasks = std::fs::read_dir("/proc/self/task").expect("procfs is mounted").flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let names: Vec<_> = names.collect();
+    assert!(!names.is_empty() && !names.iter().any(|name| name.starts_with("pronto-closer")), "{names:?}");
 }
 
 /// A process that the kernel kills at its first system call can send and receive; one that wakes a sleeper is killed.

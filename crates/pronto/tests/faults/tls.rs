@@ -251,6 +251,8 @@ fn a_session_resumes_over_a_new_encrypted_connection() {
     let wire = Proxy::to(&address);
     let (caller, peer) = caller(2, &wire.address(), world.node(2));
     let session = || node.status().peers[0].info.map(|info| info.session);
+    // The caller may have its link before the node has.
+    add(&peer);
     let first = session();
     let events = caller.events();
     for _ in 0..3 {
