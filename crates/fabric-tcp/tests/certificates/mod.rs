@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pronto_sync::atomic::{AtomicU32, Ordering};
 use pronto_trust::authority::{Authority, Request};
@@ -49,7 +49,7 @@ impl World {
             let common = CipherSuiteCommon { suite, hash_provider, confidentiality_limit: records };
             let limited =
                 Tls13CipherSuite { common, hkdf_provider: *hkdf_provider, aead_alg: *aead_alg, quic: *quic };
-            SupportedCipherSuite::Tls13(Box::leak(Box::new(limited)))
+            SupportedCipherSuite::Tls13(kept(limited))
         };
         provider.cipher_suites = provider.cipher_suites.iter().map(limited).collect();
         self.made(node, self, provider)
@@ -73,6 +73,15 @@ impl World {
         let clock = Arc::new(DefaultTimeProvider);
         Credentials::load_at(&source, NodeId(node), clock, Arc::new(provider)).unwrap()
     }
+}
+
+/// Returns a cipher suite for as long as the process runs, as the library asks for.
+fn kept(suite: Tls13CipherSuite) -> &'static Tls13CipherSuite {
+    // A sanitizer reports memory that nothing refers to.
+    static KEPT: Mutex<Vec<&'static Tls13CipherSuite>> = Mutex::new(Vec::new());
+    let suite = Box::leak(Box::new(suite));
+    KEPT.lock().unwrap().push(suite);
+    suite
 }
 
 impl Drop for World {
