@@ -221,7 +221,7 @@ fn eventually<T>(condition: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Two daemons with the printed sections, and an operator who revokes one of them.
+/// Two daemons with the printed sections. An operator revokes one of them.
 ///
 /// Shows: operations.trust-section, operations.trust-reload, operations.trust-operator, operations.other-hosts
 #[test]
