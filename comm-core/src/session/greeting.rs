@@ -103,11 +103,6 @@ impl Authenticated {
     pub const fn claimed(greeting: Greeting) -> Self {
         Self::new(greeting, Evidence::Claim)
     }
-
-    /// Returns the greeting.
-    pub const fn greeting(&self) -> &Greeting {
-        &self.greeting
-    }
 }
 
 /// Returns the agreement with the peer's greeting, or the reason to refuse it. `session` is the session of the link: on the dialling side
