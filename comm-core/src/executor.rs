@@ -4,6 +4,8 @@ use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
 use pronto_sched_policy::policy::time;
 use pronto_sync::atomic::AtomicU32;
 
+use pronto_wire::NodeId;
+
 use crate::fabric::Interest;
 use crate::note::Note;
 use crate::time::{Clock, Nanos};
@@ -93,6 +95,11 @@ pub trait Executor: Clock {
     /// Runs code of the program, such as a waker, on a thread that holds an engine lock. A panic of that code must not propagate.
     fn foreign(&self, run: impl FnOnce()) {
         run();
+    }
+
+    /// Asks for a link to a peer, to which links are made on demand, because a message needs one. The calling thread may hold an engine lock.
+    fn wants_link(&self, peer: NodeId) {
+        let _ = peer;
     }
 
     /// Sleeps until one of the channels has an event, or `until`. May return early. An event may wake only the thread that sleeps here, and

@@ -66,6 +66,8 @@ whats! {
     LinkLost => "link lost",
     /// A new link has resumed the session.
     LinkResumed => "link resumed",
+    /// The idle link has ended, in agreement with the peer.
+    LinkPaused => "link paused",
 }
 
 /// The end of a call without a reply. Replies are not recorded, as they are the common case.

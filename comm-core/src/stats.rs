@@ -67,6 +67,8 @@ stats! {
     links_lost,
     /// Links that resumed a session.
     links_resumed,
+    /// Idle links that ended in agreement with the peer.
+    links_paused,
     /// Peers disconnected for breaking the rules.
     corrupt_peers,
     /// Requests and notifications of types that the peer may not use. None was given to a handler.

@@ -300,7 +300,8 @@ impl<H: Host> Peer<H> {
 
     /// Returns whether the refusal ends by itself while both nodes are alive. A session that has lost its link and can resume is still up.
     pub(crate) fn waits_for_room(&self, refused: &SendError) -> bool {
-        refused.is_retryable() && (!matches!(refused, SendError::NotConnected { .. }) || self.is_up())
+        let is_or_will_be_up = || self.is_up() || self.ends.session.is_on_demand();
+        refused.is_retryable() && (!matches!(refused, SendError::NotConnected { .. }) || is_or_will_be_up())
     }
 
     /// Repeats `attempt` while it fails for lack of room, for at most `timeout`, and makes progress in between.

@@ -9,6 +9,7 @@ use super::doorbells::PendingDoorbell;
 use super::greeting::Agreement;
 use super::limits::CONTROL_WINDOW;
 use super::link::LinkInfo;
+use super::pausing::{Pausing, Usage};
 use super::stream::Stream;
 use crate::buf::SendRing;
 use crate::fabric::{FabricError, PeerFault, QueuePair};
@@ -29,6 +30,16 @@ pub(super) struct Link<Q> {
     pub(super) peer_draining: bool,
     /// True if the session survives the loss of this link.
     pub(super) resumable: bool,
+    /// True if either side may ask for the end of the link when it is idle.
+    pub(super) pauses: bool,
+    pub(super) pausing: Pausing,
+    /// The traffic as of the last tick, and the time of the tick at which it last changed.
+    pub(super) usage: Usage,
+    pub(super) last_used: Nanos,
+    /// Time before which this side does not ask for a pause again.
+    pub(super) asks_again: Nanos,
+    /// Number of grants that this side has given and not revoked. They end with the link.
+    pub(super) grants: u32,
 }
 
 impl<Q: QueuePair> Link<Q> {
@@ -57,6 +68,12 @@ impl<Q: QueuePair> Link<Q> {
             has_sent: false,
             peer_draining: false,
             resumable,
+            pauses: resumable && agreement.pauses,
+            pausing: Pausing::No,
+            usage: Usage::default(),
+            last_used: now,
+            asks_again: now,
+            grants: 0,
         }
     }
 }
@@ -252,6 +269,11 @@ impl<Q> Connection<Q> {
         Ok(given)
     }
 
+    /// Returns whether any credit was not given back to the peer yet. `returned` is this side's count for the connection.
+    pub(super) fn has_credits_due(&self, returned: u16) -> bool {
+        self.returned(returned) != self.acks_sent.returned
+    }
+
     /// Returns the acknowledgements for the next header. `returned` is this side's count for the connection.
     #[inline]
     pub(super) const fn acks(&self, returned: u16) -> Acks {
@@ -302,7 +324,10 @@ impl<Q> Connection<Q> {
             | Kind::Heartbeat
             | Kind::Goodbye
             | Kind::CreditRequest
-            | Kind::WindowUpdate { .. } => {
+            | Kind::WindowUpdate { .. }
+            | Kind::Pause
+            | Kind::PauseAccepted
+            | Kind::PauseDeclined => {
                 debug_assert!(self.has_control_credit(), "a control message fits the peer's control window");
                 self.control.push_back(self.sent);
             }

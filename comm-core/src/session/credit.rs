@@ -136,6 +136,37 @@ impl Credits {
         }
     }
 
+    /// Engine only: takes all credits away from the senders of an idle link, if all `window` of them are available. Returns whether it did.
+    /// [`Self::reset`] gives them back.
+    pub(super) fn close_if_unused(&self, window: u16) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let (link, taken, limit) = unpack(word);
+        if available(taken, limit) + self.reserve.load(Ordering::Relaxed) != u32::from(window) {
+            return false;
+        }
+        // A sender may take a credit meanwhile. Relaxed: a credit orders nothing, as in try_take.
+        let closed = pack(link, 0, CLOSED);
+        let is_closed =
+            self.word.compare_exchange(word, closed, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_closed {
+            self.reserve.store(0, Ordering::Relaxed);
+            self.max_reserve.store(0, Ordering::Relaxed);
+        }
+        is_closed
+    }
+
+    /// Returns whether there is no link, or the link takes no messages because it may be about to end.
+    pub(super) fn is_closed(&self) -> bool {
+        let (_, taken, limit) = unpack(self.word.load(Ordering::Relaxed));
+        limit.wrapping_sub(taken) & (1 << COUNT_BITS) - 1 >= 1 << (COUNT_BITS - 1)
+    }
+
+    /// Engine only: returns the number of credits of the link that were used, wrapping.
+    pub(super) fn used(&self) -> u32 {
+        let (_, taken, _) = unpack(self.word.load(Ordering::Relaxed));
+        taken.wrapping_sub(self.reserve.load(Ordering::Relaxed))
+    }
+
     /// Resets the credits for a new link with `window` credits. A window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.reserve.store(0, Ordering::Relaxed);

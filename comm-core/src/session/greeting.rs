@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pronto_wire::greeting::VERSIONS;
+use pronto_wire::greeting::{PAUSE, VERSIONS};
 use pronto_wire::{Class, Epoch, Greeting, GreetingRefusal, NodeId, SessionId, TypeEntry, Windows};
 
 use super::limits::Limits;
@@ -44,6 +44,8 @@ pub struct Agreement {
     pub evidence: Evidence,
     /// True if windows may grow on the link: see [`Self::fixed`].
     pub grows: bool,
+    /// True if either side may ask for the end of the link when it is idle.
+    pub pauses: bool,
     /// Receive windows of this side, by class.
     pub windows: [Windows; 2],
     /// Receive windows of the peer, by class.
@@ -61,7 +63,7 @@ pub struct Agreement {
 pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<SessionId>) -> Greeting {
     Greeting {
         versions: VERSIONS,
-        features: 0,
+        features: PAUSE,
         node: me.node,
         epoch: me.epoch,
         target,
@@ -142,6 +144,7 @@ pub fn agree(
         local: false,
         evidence,
         grows: true,
+        pauses: theirs.features & PAUSE != 0,
         windows: Class::ALL.map(|class| limits.window(class)),
         peer_windows: theirs.windows,
         types: theirs.types,

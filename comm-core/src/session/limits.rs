@@ -28,6 +28,8 @@ pub struct Limits {
     /// Interval of heartbeats in a session without other messages. It is shorter than the liveness limit. The difference is the time for
     /// which a peer may be stopped without being considered down.
     pub heartbeat: Nanos,
+    /// Time without requests and notifications after which a link that is made on demand ends.
+    pub pause_after: Nanos,
     /// Choice whether messages share doorbells.
     pub doorbells: Doorbells,
     /// Choice of a chunk of send memory for the next buffer.
@@ -47,6 +49,7 @@ impl Default for Limits {
             send_memory: [8 << 20, 32 << 20],
             liveness: Nanos::from_secs(3),
             heartbeat: Nanos::from_millis(1_800),
+            pause_after: Nanos::NEVER,
             doorbells: Doorbells::Shared,
             placement: Placement::HotFirst,
         }

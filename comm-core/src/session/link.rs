@@ -44,6 +44,11 @@ pub enum Event {
         /// Notifications of this side that did not arrive.
         notifications_lost: u32,
     },
+    /// The link was idle, and both sides agreed to end it. The session goes on: the next message gets another link.
+    LinkPaused {
+        /// The node.
+        peer: NodeId,
+    },
 }
 
 /// Information about a link and its peer.

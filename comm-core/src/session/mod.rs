@@ -33,6 +33,7 @@ mod limits;
 mod link;
 mod one_sided;
 mod outgoing;
+mod pausing;
 mod response;
 mod send_error;
 mod spec;

@@ -9,6 +9,9 @@
 //!    +-- session over -------------------------------------------------+
 //! ```
 //!
+//! A suspended session may be *paused*: both sides agreed to the end of an idle link. It is suspended for any time, until a message needs
+//! a link.
+//!
 //! # Invariants
 //! 1. Only the methods here change the phase. Each asserts the phase that it begins from.
 //! 2. A session keeps its number from its first link to its end.
@@ -41,6 +44,8 @@ pub(super) struct LostLink {
     pub(super) since: Nanos,
     /// Number of notifications that were in flight. At most this many are lost.
     pub(super) notifications: u32,
+    /// True if the link ended because it was idle. The session then waits without a limit.
+    pub(super) is_paused: bool,
 }
 
 impl LostLink {
@@ -71,7 +76,13 @@ impl<Q> Phase<Q> {
         let notifications =
             link.connections.iter().map(|connection| connection.notifications.len()).sum::<usize>();
         let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
-        *self = Self::Suspended(LostLink { info: link.info, since: now, notifications });
+        *self = Self::Suspended(LostLink { info: link.info, since: now, notifications, is_paused: false });
+    }
+
+    /// Lets the session, which has just been suspended, wait without a limit.
+    pub(super) fn pause(&mut self) {
+        let Self::Suspended(lost) = self else { panic!("a session is paused when its link has ended") };
+        lost.is_paused = true;
     }
 
     /// Ends the session. Returns the remnant of its last link, or `None` if there was no session.
@@ -135,6 +146,7 @@ mod tests {
     use super::super::greeting::Evidence;
     use super::*;
     use crate::session::connection::Connection;
+    use crate::session::pausing::{Pausing, Usage};
 
     const NOW: Nanos = Nanos::from_millis(7);
 
@@ -163,6 +175,12 @@ mod tests {
             has_sent: false,
             peer_draining: false,
             resumable: true,
+            pauses: true,
+            pausing: Pausing::No,
+            usage: Usage::default(),
+            last_used: Nanos::ZERO,
+            asks_again: Nanos::ZERO,
+            grants: 0,
         }
     }
 

@@ -47,6 +47,16 @@ pub enum SendError {
         /// The node.
         peer: NodeId,
     },
+    /// The node makes links to this peer on demand, and is making one now.
+    #[error(
+        "the link to node {peer} is made on demand, and is not there yet: try again, or use a call that waits for room"
+    )]
+    Connecting {
+        /// The node.
+        peer: NodeId,
+        /// The class.
+        class: Class,
+    },
     /// The peer has no handler for the type.
     #[error(
         "the peer has no handler for messages of type {name} in service {service}: register one on the peer"
@@ -128,6 +138,7 @@ impl SendError {
         matches!(
             self,
             Self::NotConnected { .. }
+                | Self::Connecting { .. }
                 | Self::NoRing
                 | Self::NoCredit { .. }
                 | Self::NoCallSlot { .. }

@@ -15,6 +15,7 @@ use super::last_down::LastDown;
 use super::limits::{Limits, MAX_CALLS};
 use super::link::DownCause;
 use super::outgoing::Submitted;
+use super::pausing::Demand;
 use super::peer_types::{PeerTypes, TypeKey, TypeLookup};
 use super::permissions::Permissions;
 use super::rendezvous::Rendezvous;
@@ -45,6 +46,7 @@ pub struct Shared<L> {
     pub(super) last_down: LastDown,
     /// Flags by which threads without the engine ask for actions of its holder.
     pub(super) wanted: Wanted,
+    pub(super) demand: Demand,
     /// Tasks that wait for room to send.
     pub(super) admission: Admission,
     /// Acks sent: the count of returned credits last reported to the peer, by class.
@@ -86,6 +88,7 @@ impl<L: Payload> Shared<L> {
             up: AtomicBool::new(false),
             last_down: LastDown::new(),
             wanted: Wanted::default(),
+            demand: Demand::default(),
             admission: Admission::default(),
             acks_sent: [AtomicU32::new(0), AtomicU32::new(0)],
             may_ask: [AtomicBool::new(false), AtomicBool::new(false)],
@@ -207,6 +210,21 @@ impl<L: Payload> Shared<L> {
     /// later one.
     pub fn down_cause(&self, executor: &impl Executor) -> Option<DownCause> {
         self.last_down.read(executor)
+    }
+
+    /// Lets the node make links only when messages need one, and end idle links, in agreement with the peer. Called before the first message.
+    pub fn set_on_demand(&self) {
+        self.demand.set_on_demand();
+    }
+
+    /// Returns whether the node makes links to this peer only when messages need one.
+    pub fn is_on_demand(&self) -> bool {
+        self.demand.is_on_demand()
+    }
+
+    /// Returns whether the node should make a link if there is none: it keeps one at all times, or a message needs one.
+    pub fn wants_link(&self) -> bool {
+        self.demand.is_wanted()
     }
 
     /// Returns whether the call has ended.

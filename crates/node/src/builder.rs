@@ -25,7 +25,7 @@ use crate::config::checks;
 use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET, network_of};
 use crate::error::NodeError;
 use crate::host::NodeHost;
-use crate::links::{LinkOptions, PeerOptions, interfaces};
+use crate::links::{Connect, LinkOptions, PeerOptions, interfaces};
 use crate::node::Node;
 use crate::rdma::Rdma;
 use crate::serving::futures::{HandlerFuture, MAX_FUTURES, Spawn};
@@ -70,6 +70,7 @@ pub struct Builder {
     rdma: Rdma,
     busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
+    connect: Connect,
     placement: Asked,
     rules: Vec<Result<Rule, ConfigError>>,
 }
@@ -100,6 +101,7 @@ impl Builder {
             rdma: Rdma::default(),
             busy_poll: BusyPoll::default(),
             socket_buffer: None,
+            connect: Connect::Always,
             placement: Asked::default(),
             rules: Vec::new(),
         }
@@ -133,6 +135,7 @@ impl Builder {
         builder.rdma = config.rdma;
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
+        builder.connect = config.mesh.connect();
         builder.placement = config.placement.request()?;
         builder.rules = config.rules().map(|rule| rule.map(Ok)).collect::<Result<_, _>>()?;
         Ok(builder)
@@ -210,6 +213,15 @@ impl Builder {
     /// [`crate::PeerStatus::choice`] and [`crate::Status::engine`] report whether they are in effect. Off by default.
     pub fn tcp_busy_poll(mut self, how: BusyPoll) -> Self {
         self.busy_poll = how;
+        self
+    }
+
+    /// Sets when the node has links to the peers of which it has addresses. By default it keeps a link to each. In a large mesh most of them
+    /// would be idle; with [`Connect::OnDemand`] a link is made when a message needs one. A paused session, whose idle link has ended, stays
+    /// up: no event but [`Event::LinkPaused`](pronto_core::session::Event::LinkPaused) reports it, and the next message makes a link again.
+    /// While there is no link, the end of the peer is noticed only then.
+    pub fn connect(mut self, when: Connect) -> Self {
+        self.connect = when;
         self
     }
 
@@ -405,6 +417,7 @@ impl Builder {
             mut rdma,
             busy_poll,
             socket_buffer,
+            connect,
             node,
             is_visitor,
             ..
@@ -441,7 +454,7 @@ impl Builder {
         let peers = with_networks(peers, from)?;
         let rules = rules.into_iter().map(|rule| Ok(Ok(rule?))).collect::<Result<_, ConfigError>>()?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), rules, ..self };
-        Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer }, rest))
+        Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer, connect }, rest))
     }
 
     /// Starts the node. Peers may start before or after it.
@@ -465,8 +478,13 @@ impl Builder {
         let waiting = WaitOverride { policy: self.policy, bound: self.spin_down };
         let waits = (waiting, self.boost, self.engine);
         let workers = Pool::new(PoolLimits { workers: self.workers, futures: self.max_futures });
-        let host = NodeHost::new(identity, self.limits, waits, workers, self.max_peers, pool, trust)
-            .map_err(system)?;
+        let pause_after = match self.connect {
+            Connect::Always => Nanos::NEVER,
+            Connect::OnDemand { idle } => Nanos(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        let limits = Limits { pause_after, ..self.limits };
+        let host =
+            NodeHost::new(identity, limits, waits, workers, self.max_peers, pool, trust).map_err(system)?;
         let host = Arc::new(host);
         let kind = host.trust.as_ref().map(Trust::kind);
         let rules = rules_of(self.rules, &options, &self.routes, kind)?;

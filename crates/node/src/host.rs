@@ -381,7 +381,7 @@ impl NodeHost {
             }
         };
         match *event {
-            Event::LinkLost { peer, .. } => links(peer, false),
+            Event::LinkLost { peer, .. } | Event::LinkPaused { peer } => links(peer, false),
             Event::LinkResumed { peer, .. } => links(peer, true),
             Event::PeerUp(info) => drop(seen.insert(info.peer, SessionSeen { info, linked: true })),
             Event::PeerDown { peer, .. } => drop(seen.remove(&peer)),
@@ -393,7 +393,7 @@ impl NodeHost {
         match *event {
             Event::PeerUp(info) => drop(downs.remove(&info.peer)),
             Event::PeerDown { peer, cause, .. } => drop(downs.insert(peer, (cause, self.now()))),
-            Event::LinkLost { .. } | Event::LinkResumed { .. } => {}
+            Event::LinkLost { .. } | Event::LinkResumed { .. } | Event::LinkPaused { .. } => {}
         }
     }
 
@@ -516,6 +516,10 @@ impl Executor for NodeHost {
 
     fn wake_serving_thread(&self) {
         self.serving.wake();
+    }
+
+    fn wants_link(&self, _: NodeId) {
+        self.wake_links_thread();
     }
 
     fn ring_soon(&self) -> bool {

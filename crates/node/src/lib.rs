@@ -28,6 +28,7 @@ pub use config::address::{self, Address};
 pub use config::{Config, ConfigError};
 pub use error::NodeError;
 pub use host::NodeHost;
+pub use links::Connect;
 pub use measure::calibrate::wake_up_cost;
 pub use measure::threshold::measure_soon as measure_thresholds;
 pub use node::{Down, Node, PeerStatus, Status, region};

@@ -104,6 +104,8 @@ pub struct PeerStatus {
     pub info: Option<LinkInfo>,
     /// Whether a link carries the session now.
     pub linked: bool,
+    /// Whether the session waits without a link until a message needs one ([`Builder::connect`]).
+    pub paused: bool,
     /// Reason for the transport of the present or last link.
     pub choice: Option<String>,
     /// Reason why the peer is down, if it was up before.
@@ -191,7 +193,7 @@ impl Node {
     ) -> Result<Peer<NodeHost>, NodeError> {
         let node = node.into();
         let peer = self.peer(node).ok_or_else(|| self.not_up(node))?;
-        let is_up = || peer.is_up().then_some(());
+        let is_up = || self.is_up(&peer).then_some(());
         self.host.events.wait_for(limit, is_up).ok_or_else(|| self.not_up(node))?;
         Ok(peer)
     }
@@ -206,9 +208,17 @@ impl Node {
         let peer = self.peer(node).ok_or_else(|| self.not_up(node))?;
         let limit = Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         let deadline = self.host.now() + limit;
-        let is_up = || peer.is_up().then_some(());
+        let is_up = || self.is_up(&peer).then_some(());
         UntilState::new(&self.host, deadline, is_up).await.ok_or_else(|| self.not_up(node))?;
         Ok(peer)
+    }
+
+    /// Returns whether a peer is up. If not, asks for a link to it.
+    fn is_up(&self, peer: &Peer<NodeHost>) -> bool {
+        if !peer.is_up() {
+            peer.session().want_link(&*self.host);
+        }
+        peer.is_up()
     }
 
     /// Returns the error for a peer that is not up.
@@ -327,6 +337,7 @@ impl NodeHost {
                 node: session.peer(),
                 info,
                 linked,
+                paused: info.is_some() && !linked && !session.wants_link(),
                 down: host.down(session.peer()),
                 last_failure: if linked { None } else { host.last_failure(session.peer()) },
                 waits: host.how_to_wait(&session, contention),

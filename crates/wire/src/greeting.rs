@@ -20,6 +20,9 @@ pub const MAGIC: [u8; 4] = *b"PRNT";
 pub const VERSIONS: (u16, u16) = (2, 2);
 /// Feature bit: RDMA is possible. If both sides set it, both try to use RDMA ([`Greeting::features`]).
 pub const RDMA: u64 = 1;
+/// Feature bit: the node knows the kinds of messages by which two nodes agree to end an idle link. If both sides set it, either may ask for
+/// that.
+pub const PAUSE: u64 = 2;
 /// Maximum number of message types in a greeting.
 pub const MAX_TYPES: usize = 4096;
 /// Longest node name, bytes.

@@ -326,6 +326,12 @@ pub enum Kind {
         /// Number of requests and notifications that may be in flight now.
         requests: u16,
     },
+    /// A message that the sender has nothing open, sends no request or notification before the answer, and wants to end the link.
+    Pause,
+    /// The answer to a [`Kind::Pause`] that the sender has nothing open either. The receiver ends the link.
+    PauseAccepted,
+    /// The answer to a [`Kind::Pause`] that the link stays.
+    PauseDeclined,
 }
 
 const REQUEST: u8 = 1;
@@ -338,6 +344,9 @@ const HEARTBEAT: u8 = 7;
 const GOODBYE: u8 = 8;
 const CREDIT_REQUEST: u8 = 9;
 const WINDOW_UPDATE: u8 = 10;
+const PAUSE: u8 = 11;
+const PAUSE_ACCEPTED: u8 = 12;
+const PAUSE_DECLINED: u8 = 13;
 
 const FLAG_RESENT: u8 = 1;
 
@@ -430,7 +439,7 @@ impl Header {
 
     #[inline(never)]
     fn check_other(raw: &RawHeader, call: CallId, payload_len: usize) -> Result<Kind, HeaderFault> {
-        if !(REQUEST..=WINDOW_UPDATE).contains(&raw.kind) {
+        if !(REQUEST..=PAUSE_DECLINED).contains(&raw.kind) {
             return Err(HeaderFault::UnknownKind(raw.kind));
         }
         if raw.flags != 0 {
@@ -454,10 +463,13 @@ impl Header {
             GOODBYE => Kind::Goodbye,
             CREDIT_REQUEST => Kind::CreditRequest,
             WINDOW_UPDATE => Kind::WindowUpdate { requests: raw.service.get() },
+            PAUSE => Kind::Pause,
+            PAUSE_ACCEPTED => Kind::PauseAccepted,
+            PAUSE_DECLINED => Kind::PauseDeclined,
             // A reply with a field set that replies do not use.
             _ => return Err(HeaderFault::StrayField(raw.kind)),
         };
-        if (CANCEL..=WINDOW_UPDATE).contains(&raw.kind) && payload_len != 0 {
+        if (CANCEL..=PAUSE_DECLINED).contains(&raw.kind) && payload_len != 0 {
             return Err(HeaderFault::StrayPayload { kind: raw.kind, len: payload_len });
         }
         // Unused fields must be zero, so that a later version can give them a meaning.
@@ -494,6 +506,9 @@ impl Header {
             Kind::Goodbye => (u64::from(GOODBYE) << 32, 0, 0),
             Kind::CreditRequest => (u64::from(CREDIT_REQUEST) << 32, 0, 0),
             Kind::WindowUpdate { requests } => (u64::from(WINDOW_UPDATE) << 32, service_field(requests), 0),
+            Kind::Pause => (u64::from(PAUSE) << 32, 0, 0),
+            Kind::PauseAccepted => (u64::from(PAUSE_ACCEPTED) << 32, 0, 0),
+            Kind::PauseDeclined => (u64::from(PAUSE_DECLINED) << 32, 0, 0),
         };
         RawHeader::of_words(first, call, last_word(self.acks, deadline_us))
     }
@@ -519,6 +534,9 @@ mod tests {
             Kind::Goodbye,
             Kind::CreditRequest,
             Kind::WindowUpdate { requests: 0x0708 },
+            Kind::Pause,
+            Kind::PauseAccepted,
+            Kind::PauseDeclined,
         ]
         .into_iter()
         .chain(FailureCode::ALL.map(|code| Kind::Failure { call: CALL, code }))
@@ -617,7 +635,11 @@ mod tests {
     fn golden_kinds() {
         let numbers: alloc::vec::Vec<_> =
             every_kind().map(|kind| Header { kind, acks: ACKS }.emit().as_array()[4]).collect();
-        assert_eq!(numbers[..10], [1, 1, 2, 3, 5, 6, 7, 8, 9, 10], "in the order of `every_kind`");
+        assert_eq!(
+            numbers[..13],
+            [1, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13],
+            "in the order of `every_kind`"
+        );
         assert!(numbers[10..].iter().all(|number| *number == 4), "failures");
         let failure = Kind::Failure { call: CALL, code: FailureCode::HandlerError };
         let bytes = *Header { kind: failure, acks: ACKS }.emit().as_array();

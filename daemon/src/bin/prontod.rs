@@ -124,6 +124,9 @@ fn report(event: &Event) {
         Event::PeerDown { peer, cause, .. } => {
             eprintln!("prontod: node {peer} is down: {cause} ({})", cause.name());
         }
+        Event::LinkPaused { peer } => {
+            eprintln!("prontod: node {peer}: idle link closed; the next message makes another one")
+        }
         Event::LinkLost { peer, error } => eprintln!("prontod: node {peer}: link lost: {error}"),
         Event::LinkResumed { peer, notifications_lost } => {
             eprintln!("prontod: node {peer}: link resumed, {notifications_lost} notifications lost");

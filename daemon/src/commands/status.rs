@@ -183,10 +183,11 @@ fn as_text(report: &StatusReport, all: bool) -> String {
     text
 }
 
-/// Returns `up` if the peer can be called, `link_lost` if its session may resume, else `down`.
+/// Returns `up` if the peer can be called, `paused` if the next call makes a link, `link_lost` if its session may resume, else `down`.
 const fn state(peer: &PeerReport) -> &'static str {
     match (peer.linked, peer.epoch) {
         (true, _) => "up",
+        (false, Some(_)) if peer.paused => "paused",
         (false, Some(_)) => "link_lost",
         (false, None) => "down",
     }
@@ -241,6 +242,7 @@ mod tests {
             epoch: Some(7),
             provider: "shm".into(),
             linked: true,
+            paused: false,
             choice: Some("shm: the same host, by its address".into()),
             down: None,
             last_failure: None,

@@ -170,7 +170,7 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     fn available(&self) -> Available {
-        if !self.is_up() {
+        if !self.is_up() && !self.is_on_demand() {
             return Available::Down;
         }
         let credits = [0, 1].map(|class: usize| self.credits[class].available());

@@ -28,7 +28,11 @@ impl<Q: QueuePair> Session<Q> {
             Some(loan) => Ok(loan),
             None => {
                 self.reap(executor);
-                self.loan(class, len, owner)
+                self.loan(class, len, owner).inspect_err(|refused| {
+                    if *refused == SendError::NoRing {
+                        self.want_link(executor);
+                    }
+                })
             }
         }
     }

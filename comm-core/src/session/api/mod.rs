@@ -24,7 +24,7 @@ use core::ops::Deref;
 use pronto_ring::{Mpsc, mpsc};
 use pronto_sync::atomic::Ordering;
 use pronto_sync::{Poisons, TryLock};
-use pronto_wire::{CallId, Class, Kind, NodeId};
+use pronto_wire::{CallId, Class, Kind, NodeId, TypeId};
 
 pub use detached::{Callee, DetachedToken};
 pub use fast_path::{FastOutcome, ReplySlots};
@@ -37,6 +37,7 @@ use super::engine::Engine;
 use super::engine::NotPosted;
 use super::limits::Limits;
 use super::outgoing::{Outgoing, Submitted};
+use super::peer_types::TypeKey;
 use super::send_error::SendError;
 use super::shared::{Shared, Turn};
 use crate::executor::Executor;
@@ -104,10 +105,35 @@ impl<Q: QueuePair> Session<Q> {
         let credits = &self.credits[class.index()];
         let taken = credits.try_take();
         let taken = taken.or_else(|| self.take_from_engine(executor, |engine| engine.credit(class, self)));
-        taken.ok_or_else(|| {
-            self.ring_if_held(executor);
-            SendError::NoCredit { class }
+        taken.ok_or_else(|| self.no_credit(class, executor))
+    }
+
+    /// Returns the refusal of a message for which there is no credit. If that is because there is no link, asks the node for one.
+    #[cold]
+    fn no_credit(&self, class: Class, executor: &impl Executor) -> SendError {
+        self.ring_if_held(executor);
+        if self.demand.is_on_demand() && self.credits[class.index()].is_closed() {
+            self.want_link(executor);
+            return SendError::Connecting { peer: self.peer, class };
+        }
+        SendError::NoCredit { class }
+    }
+
+    /// Returns the peer's number of a message type. If there is none because the peer is not up, asks the node for a link.
+    fn type_of(&self, key: &TypeKey, executor: &impl Executor) -> Result<TypeId, SendError> {
+        self.number_of(key).inspect_err(|refused| {
+            if matches!(refused, SendError::NotConnected { .. }) {
+                self.want_link(executor);
+            }
         })
+    }
+
+    /// Asks the node for a link, if it makes links to this peer on demand and no other message has asked before.
+    #[cold]
+    pub fn want_link(&self, executor: &impl Executor) {
+        if self.demand.want() {
+            executor.wants_link(self.peer);
+        }
     }
 
     /// Runs `use_it` on the engine if it is free. A sender must not wait for the engine, as an inline handler's own thread holds it.

@@ -15,6 +15,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Starts a one-sided operation. Wait for the returned slot's end.
     pub fn access(&self, access: Access, executor: &impl Executor) -> Result<CallId, SendError> {
         if !self.is_up() {
+            self.want_link(executor);
             return Err(SendError::NotConnected { peer: self.peer });
         }
         access.check()?;
@@ -49,7 +50,11 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Result<Grant, GrantError> {
         let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => link.connections[CLASS.index()].qp.grant(region, range, rights),
+            Some(link) => {
+                let granted = link.connections[CLASS.index()].qp.grant(region, range, rights);
+                link.grants += u32::from(granted.is_ok());
+                granted
+            }
             None => Err(lost),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))
@@ -58,7 +63,11 @@ impl<Q: QueuePair> Session<Q> {
     /// Ends a grant. The end of a link ends its grants, too.
     pub fn revoke(&self, grant: GrantId, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => link.connections[CLASS.index()].qp.revoke(grant),
+            Some(link) => {
+                let revoked = link.connections[CLASS.index()].qp.revoke(grant);
+                link.grants = link.grants.saturating_sub(u32::from(revoked.is_ok()));
+                revoked
+            }
             None => Ok(()),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))

@@ -52,7 +52,7 @@ impl<Q: QueuePair> Session<Q> {
         self.tick_queue(now, executor);
         let mut engine = self.engine.try_lock()?;
         engine.tick(Turn::new(self, executor), now, slept, sink);
-        let ticked = Ticked { next_due: engine.next_due(), work_in_flight: engine.work.in_flight() };
+        let ticked = Ticked { next_due: engine.next_due(self), work_in_flight: engine.work.in_flight() };
         engine.release();
         self.recheck(executor);
         Some(ticked)
@@ -122,6 +122,12 @@ impl<Q: QueuePair> Session<Q> {
     /// Returns whether there is a link now. In an inline handler false may also mean that the engine is busy.
     pub fn is_linked(&self, executor: &impl Executor) -> bool {
         self.with_engine(executor, |engine| engine.phase.is_linked()).unwrap_or(false)
+    }
+
+    /// Called before the node makes a link for the messages that need one. Returns whether the session was paused; it must then get a link
+    /// within the liveness limit. In an inline handler returns false if the engine is busy.
+    pub fn end_pause(&self, executor: &impl Executor) -> bool {
+        self.with_engine(executor, |engine| engine.end_pause(executor.now())).unwrap_or(false)
     }
 
     /// Returns the number of work requests in flight; 0 in an inline handler if the engine is busy.

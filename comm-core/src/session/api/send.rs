@@ -22,7 +22,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: OutgoingPayload,
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
-        let type_id = self.number_of(&spec.key)?;
+        let type_id = self.type_of(&spec.key, executor)?;
         self.call_later(spec, type_id, payload, None, executor)
     }
 
@@ -35,7 +35,7 @@ impl<Q: QueuePair> Session<Q> {
         link: u16,
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
-        let type_id = self.number_of(&spec.key)?;
+        let type_id = self.type_of(&spec.key, executor)?;
         self.call_later(spec, type_id, payload, Some(link), executor)
     }
 
@@ -47,7 +47,7 @@ impl<Q: QueuePair> Session<Q> {
         payload: &InlinePayload,
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
-        let type_id = self.number_of(&spec.key)?;
+        let type_id = self.type_of(&spec.key, executor)?;
         match self.call_if_free(spec, type_id, payload, executor) {
             Some(call) => Ok(call),
             None => self.call_later(spec, type_id, OutgoingPayload::Inline(*payload), None, executor),
@@ -112,10 +112,9 @@ impl<Q: QueuePair> Session<Q> {
         let turn = Turn::new(self, executor);
         let post =
             |engine: &mut Engine<Q>| Some(engine.notify_small((type_id, key.service), class, payload, turn));
-        self.in_free_engine(executor, post).unwrap_or(Ok(false)).map_err(|NoCredit| {
-            self.ring_if_held(executor);
-            SendError::NoCredit { class }
-        })
+        self.in_free_engine(executor, post)
+            .unwrap_or(Ok(false))
+            .map_err(|NoCredit| self.no_credit(class, executor))
     }
 
     /// Sends a notification that names a grant of `link`. No other link carries it, because the grant ends with its link: if the link is
@@ -161,7 +160,7 @@ impl<Q: QueuePair> Session<Q> {
         (granted_on, completes): (Option<u16>, Option<CallId>),
         executor: &impl Executor,
     ) -> Result<(), SendError> {
-        let type_id = self.number_of(key)?;
+        let type_id = self.type_of(key, executor)?;
         let credit = match completes {
             Some(slot) => self.credit_for(slot, class, executor)?,
             None => self.credit(class, executor)?,

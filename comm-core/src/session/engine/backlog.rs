@@ -156,7 +156,10 @@ impl<Q: QueuePair> Engine<Q> {
             | Kind::Heartbeat
             | Kind::Goodbye
             | Kind::CreditRequest
-            | Kind::WindowUpdate { .. } => self.post_or_keep(outgoing, turn),
+            | Kind::WindowUpdate { .. }
+            | Kind::Pause
+            | Kind::PauseAccepted
+            | Kind::PauseDeclined => self.post_or_keep(outgoing, turn),
         }
     }
 

@@ -103,6 +103,18 @@ impl<Q: QueuePair> Engine<Q> {
                 self.control_received(class);
                 self.granted(class, requests, turn.shared)?;
             }
+            Kind::Pause => {
+                self.control_received(class);
+                self.pause_received(class, turn)?;
+            }
+            Kind::PauseAccepted => {
+                self.control_received(class);
+                self.pause_accepted(class)?;
+            }
+            Kind::PauseDeclined => {
+                self.control_received(class);
+                self.pause_declined(class, turn.shared)?;
+            }
             Kind::Goodbye => {
                 self.control_received(class);
                 self.phase.link_mut().expect("the link still exists").peer_draining = true;

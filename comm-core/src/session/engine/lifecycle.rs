@@ -28,6 +28,10 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         let Links { mut pairs, agreement } = links;
         if self.phase.is_linked() {
+            if self.is_asking_for_pause() {
+                // The answer may have come, after which the peer has ended the link.
+                self.drain_after_loss(turn, sink);
+            }
             self.lose(FabricError::Lost, turn, sink);
         }
         let resumed = agreement.resumed;
@@ -81,6 +85,7 @@ impl<Q: QueuePair> Engine<Q> {
             let window = agreement.peer_windows[class.index()].requests;
             turn.shared.credits[class.index()].reset(self.generation, window);
         }
+        turn.shared.demand.is_met();
         if resumed {
             self.resend_unanswered(turn);
         }
@@ -128,7 +133,11 @@ impl<Q: QueuePair> Engine<Q> {
         self.flush_work(turn);
         assert!(self.work.in_flight() == 0, "no work outlives its link");
         let link = self.phase.link()?;
-        let closed = ClosedLink { peer_draining: link.peer_draining, resumable: link.resumable };
+        let closed = ClosedLink {
+            peer_draining: link.peer_draining,
+            resumable: link.resumable,
+            is_pause: link.pausing.is_settled() && !link.peer_draining,
+        };
         // This drops the queue pairs, too.
         self.phase.suspend(turn.executor.now());
         self.suspend_calls(turn);
@@ -153,10 +162,16 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
     ) {
         let Some(link) = self.close_link(turn) else { return };
+        let corrupt = matches!(error, FabricError::Peer(_));
+        if link.is_pause && !corrupt {
+            self.phase.pause();
+            turn.shared.stats.links_paused.add_alone(1);
+            sink.event(Event::LinkPaused { peer: turn.shared.peer });
+            return;
+        }
         if !link.peer_draining {
             turn.shared.stats.links_lost.add_alone(1);
         }
-        let corrupt = matches!(error, FabricError::Peer(_));
         if corrupt {
             turn.shared.stats.corrupt_peers.add_alone(1);
         }
@@ -167,6 +182,7 @@ impl<Q: QueuePair> Engine<Q> {
         } else if !link.resumable {
             self.end_session(DownCause::Died, turn, sink);
         } else {
+            turn.shared.demand.want();
             sink.event(Event::LinkLost { peer: turn.shared.peer, error });
         }
     }
@@ -195,6 +211,12 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         let Some(LostLink { info, notifications, .. }) = self.phase.end() else { return };
         turn.shared.up.store(false, Ordering::Relaxed);
+        // Tasks that wait for room do not ask for a link again.
+        if turn.shared.wanted.wants_room() {
+            turn.shared.demand.want();
+        } else {
+            turn.shared.demand.is_met();
+        }
         turn.shared.last_down.set(cause, turn.executor);
         turn.shared.types.replace(&[]);
         turn.shared.stats.notifications_lost.add_alone(notifications.into());
@@ -216,6 +238,8 @@ struct ClosedLink {
     peer_draining: bool,
     /// True if the session survives the loss of the link.
     resumable: bool,
+    /// True if both sides agreed to end the link because it was idle.
+    is_pause: bool,
 }
 
 /// Returns the division of the send memory of a connection.

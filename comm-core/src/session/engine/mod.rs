@@ -14,6 +14,7 @@ mod inbound;
 mod lifecycle;
 mod one_sided;
 mod outbound;
+mod pausing;
 mod progress;
 mod rendezvous;
 mod renew;

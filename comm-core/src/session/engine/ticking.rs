@@ -4,10 +4,11 @@ use pronto_wire::{Class, Kind};
 
 use super::Engine;
 use crate::executor::Executor;
-use crate::fabric::QueuePair;
+use crate::fabric::{FabricError, QueuePair};
 use crate::session::calls::Cause;
 use crate::session::inbound::Sink;
 use crate::session::link::DownCause;
+use crate::session::pausing::Pausing;
 use crate::session::phase::Phase;
 use crate::session::shared::{Shared, Turn};
 use crate::time::Nanos;
@@ -40,29 +41,41 @@ impl<Q: QueuePair> Engine<Q> {
                 // The message was sent at some time since the last tick, possibly at its start.
                 link.last_sent = link.last_sent.max(before);
             }
-            if now.since(link.last_received) >= self.limits.liveness + LATENESS {
+            let (is_accepted, silent) = (link.pausing == Pausing::Accepted, now.since(link.last_received));
+            if self.pause_is_overdue(now) {
+                self.lose(FabricError::Lost, turn, sink);
+                return;
+            }
+            if silent >= self.limits.liveness + LATENESS {
                 self.lose_for(DownCause::Silent, turn, sink);
                 return;
             }
             // A heartbeat is sent at the first tick after half of its interval, so that those of several sessions are sent together: in a
             // quiet system ticks are rare, and each may wake a thread of the peer.
-            if now.since(link.last_sent).0 >= self.limits.heartbeat.0 / 2 {
+            let link = self.phase.link_mut().expect("the link still exists");
+            if !is_accepted && now.since(link.last_sent).0 >= self.limits.heartbeat.0 / 2 {
                 link.last_sent = now;
                 self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
-                    // The peer keeps its responses until they are acknowledged.
-                    if self.connection(class).has_response_acks_due() {
+                    // The peer keeps its responses until they are acknowledged, and does not ask for a pause without its credits.
+                    let returned = turn.shared.returned[class.index()].count();
+                    let is_asked_for = turn.shared.demand.is_on_demand();
+                    let connection = self.connection(class);
+                    if connection.has_response_acks_due()
+                        || is_asked_for && connection.has_credits_due(returned)
+                    {
                         self.control(class, Kind::Credit, turn.shared);
                     }
                 }
                 // The heartbeat itself does not postpone the next one.
                 self.phase.link_mut().expect("the link still exists").has_sent = false;
             }
+            self.pause_if_idle(turn.shared, now);
         } else if let Phase::Suspended(lost) = &mut self.phase {
             if late > LATENESS {
                 lost.excuse(late);
             }
-            if now.since(lost.since) >= self.limits.liveness {
+            if !lost.is_paused && now.since(lost.since) >= self.limits.liveness {
                 self.end_session(DownCause::Silent, turn, sink);
             }
         }
@@ -93,14 +106,15 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Returns the time when the next tick is needed if nothing happens before: a heartbeat is due, or the liveness limit is reached.
-    pub(in crate::session) fn next_due(&self) -> Nanos {
+    /// Returns the time when the next tick is needed if nothing happens before: a heartbeat is due, the link was idle for long, or the
+    /// liveness limit is reached.
+    pub(in crate::session) fn next_due(&self, shared: &Shared<Q::Lease>) -> Nanos {
         match &self.phase {
-            Phase::Linked(link) => {
-                (link.last_sent + self.limits.heartbeat).min(link.last_received + self.limits.liveness)
-            }
-            Phase::Suspended(lost) => lost.since + self.limits.liveness,
-            Phase::Down => Nanos::NEVER,
+            Phase::Linked(link) => (link.last_sent + self.limits.heartbeat)
+                .min(link.last_received + self.limits.liveness)
+                .min(self.next_pause(shared)),
+            Phase::Suspended(lost) if !lost.is_paused => lost.since + self.limits.liveness,
+            Phase::Suspended(_) | Phase::Down => Nanos::NEVER,
         }
     }
 

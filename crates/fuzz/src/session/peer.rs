@@ -219,7 +219,10 @@ impl Peer {
             | Kind::Heartbeat
             | Kind::Goodbye
             | Kind::CreditRequest
-            | Kind::WindowUpdate { .. } => {}
+            | Kind::WindowUpdate { .. }
+            | Kind::Pause
+            | Kind::PauseAccepted
+            | Kind::PauseDeclined => {}
         }
     }
 }

@@ -29,11 +29,12 @@ const COMMENTED: [&str; 13] = [
 ];
 
 /// Tables of the file, each with a text that leads to a key in it.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     ("", ""),
     ("peer.", "[[peer]]\n"),
     ("limits.", "[limits]\n"),
     ("allow.", "[[allow]]\n"),
+    ("mesh.", "[mesh]\n"),
     ("tcp.", "[tcp]\n"),
     ("placement.", "[placement]\n"),
     ("trust.", "[trust]\n"),

@@ -22,6 +22,7 @@ use thiserror::Error;
 
 use crate::access::{Rule, RuleError};
 use crate::config::address::{Address, AddressError};
+use crate::links::{Connect, IDLE};
 use crate::rdma::Rdma;
 use crate::serving::futures::MAX_FUTURES;
 use crate::threads::boost::Boost;
@@ -75,6 +76,9 @@ pub struct Config {
     /// Sizes and times.
     #[serde(default)]
     pub limits: LimitsConfig,
+    /// The times at which the node has links to its peers.
+    #[serde(default)]
+    pub mesh: MeshConfig,
     /// Socket options of TCP connections.
     #[serde(default)]
     pub tcp: TcpConfig,
@@ -84,6 +88,28 @@ pub struct Config {
     /// Rules of which peers may use which message types. Without a rule: every peer all of them.
     #[serde(default)]
     pub allow: Vec<AllowConfig>,
+}
+
+/// The times at which a node has links to its peers, in a configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshConfig {
+    /// `always`, or `on-demand`: a link to a peer with an address is made when a message needs one, and ends when it is idle.
+    #[serde(default)]
+    pub connect: ConnectConfig,
+    /// Time without requests and notifications after which a link that was made on demand ends, in milliseconds.
+    pub idle_ms: Option<u64>,
+}
+
+/// The choice of the times at which a node has links, in a configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConnectConfig {
+    /// The node keeps a link to each peer.
+    #[default]
+    Always,
+    /// The node has links only to the peers with which it communicates.
+    OnDemand,
 }
 
 /// Placement of a node on its machine, in a configuration.
@@ -522,6 +548,17 @@ impl TcpConfig {
     }
 }
 
+impl MeshConfig {
+    /// Returns when the node has links.
+    pub(crate) fn connect(&self) -> Connect {
+        let idle = self.idle_ms.map_or(IDLE, Duration::from_millis);
+        match self.connect {
+            ConnectConfig::Always => Connect::Always,
+            ConnectConfig::OnDemand => Connect::OnDemand { idle },
+        }
+    }
+}
+
 impl LimitsConfig {
     /// Returns the session limits, with defaults for missing keys.
     pub fn limits(&self) -> Limits {
@@ -534,6 +571,7 @@ impl LimitsConfig {
             send_memory: self.send_memory.unwrap_or(default.send_memory),
             liveness: default.liveness,
             heartbeat: default.heartbeat,
+            pause_after: default.pause_after,
             doorbells: match self.coalesce {
                 Some(false) => Doorbells::PerMessage,
                 Some(true) | None => Doorbells::Shared,

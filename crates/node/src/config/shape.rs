@@ -7,7 +7,7 @@ use crate::config::ConfigError;
 use crate::config::checks::LAST_NODE;
 
 /// Keys of numbers and lists of numbers, with their least and greatest value.
-const RANGES: [(&str, i64, i64); 16] = [
+const RANGES: [(&str, i64, i64); 17] = [
     ("node", 1, LAST_NODE as i64),
     ("peer.node", 1, LAST_NODE as i64),
     ("workers", 1, 1_024),
@@ -20,6 +20,7 @@ const RANGES: [(&str, i64, i64); 16] = [
     ("limits.max_payload", 4_096, 4 << 20),
     ("limits.send_memory", 1 << 20, 1 << 30),
     ("limits.liveness_ms", 100, 3_600_000),
+    ("mesh.idle_ms", 100, 86_400_000),
     // 2^48 bytes are more than any machine has.
     ("limits.receive_budget", 0, 1 << 48),
     ("tcp.busy_poll_us", 0, 1_000),

@@ -239,8 +239,9 @@ impl Shared {
         let target = theirs.node;
         let theirs = Authenticated::new(theirs, self.evidence(remote));
         let agreement = agree(&host.identity, &host.limits, theirs, id, held.map(|held| held.session))?;
-        let features = if has_rdma { RDMA } else { 0 };
-        let reply = Greeting { features, ..greet(&host.identity, &host.limits, target, Some(id)) }.encode();
+        let greeting = greet(&host.identity, &host.limits, target, Some(id));
+        let features = greeting.features | if has_rdma { RDMA } else { 0 };
+        let reply = Greeting { features, ..greeting }.encode();
         // Only now, so that strangers whose greetings are refused leave no session behind.
         let session = host.session(target).ok_or(GreetingRefusal::TooManyPeers)?;
         Ok((session, agreement, reply))

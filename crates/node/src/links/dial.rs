@@ -84,7 +84,7 @@ impl Shared {
                     return Err(NoLink::OtherIdentity { claimed: peer, found });
                 }
                 let device = self.device_for(&handshake)?;
-                let features = if device.is_ok() { RDMA } else { 0 };
+                let features = greeting.features | if device.is_ok() { RDMA } else { 0 };
                 handshake.send(&Greeting { features, ..greeting }.encode())?;
                 let reply = handshake.receive(MAX_GREETING)?;
                 let mut agreement = self.receive_reply(&reply, peer, held, &remote)?;

@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use crate::config::address::Address;
 use crate::error::NodeError;
-use crate::host::NodeHost;
+use crate::host::{NodeHost, NodeSession};
 use crate::links::attempts::Attempts;
 use crate::rdma::{self, Rdma};
 use crate::trust::Trust;
@@ -46,7 +46,25 @@ pub(crate) struct LinkOptions {
     pub(crate) rdma: Rdma,
     pub(crate) busy_poll: BusyPoll,
     pub(crate) socket_buffer: Option<u32>,
+    pub(crate) connect: Connect,
 }
+
+/// The times at which a node has links to the peers of which it has addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connect {
+    /// The node keeps a link to each of them.
+    #[default]
+    Always,
+    /// A message that needs a link makes one. A link without requests and notifications for `idle` ends, if the peer also makes its links on
+    /// demand and has an address of this node. Links over shared memory stay.
+    OnDemand {
+        /// Time after which an idle link ends. The peer may delay the end by the same setting of its own.
+        idle: Duration,
+    },
+}
+
+/// Default time after which an idle link ends that was made on demand. Chosen by us; no source.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// A configured peer.
 #[derive(Clone, Debug)]
@@ -182,15 +200,24 @@ impl LinkMaker {
             devices: rdma::Devices::new(options.rdma),
             rdma: options.rdma,
         });
-        let dialled =
+        // These handles keep the slots of configured peers, also while the peers are down.
+        let kept: Vec<_> = options.peers.iter().filter_map(|peer| host.session(peer.node)).collect();
+        let dialled: Vec<_> =
             options.peers.iter().filter(|peer| !peer.addresses.is_empty()).map(|peer| peer.node).collect();
+        if options.connect != Connect::Always {
+            let is_dialled = |session: &&Arc<NodeSession>| dialled.contains(&session.peer());
+            kept.iter().filter(is_dialled).for_each(|session| session.set_on_demand());
+        }
         let mut maker =
             Self { shared, tcp_listeners: Vec::new(), listening: Vec::new(), dialled, threads: Vec::new() };
         for address in options.listen {
             maker.listen(address)?;
         }
         let shared = Arc::clone(&maker.shared);
-        maker.spawn("pronto-links", move || shared.run_links(&options.peers))?;
+        maker.spawn("pronto-links", move || {
+            shared.run_links(&options.peers);
+            drop(kept);
+        })?;
         Ok(maker)
     }
 

@@ -51,8 +51,6 @@ impl Lifeline {
 impl Shared {
     /// Dials peers without a link and watches lifelines, until the node stops.
     pub(super) fn run_links(self: &Arc<Self>, peers: &[PeerOptions]) {
-        // These handles keep the slots of configured peers, also while the peers are down.
-        let _kept: Vec<_> = peers.iter().filter_map(|peer| self.host.session(peer.node)).collect();
         let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
         while !self.host.is_stopping() {
             let now = self.host.now();
@@ -64,9 +62,13 @@ impl Shared {
                 peers.iter().filter(|peer| !peer.addresses.is_empty())
             {
                 let Some(session) = self.host.session(*peer) else { continue };
-                if session.is_linked(&*self.host) {
+                if session.is_linked(&*self.host) || !session.wants_link() {
                     pauses.remove(peer);
                     continue;
+                }
+                if session.end_pause(&*self.host) {
+                    // The serving thread checks that there is a link in time.
+                    self.host.changed();
                 }
                 let (due, pause) = pauses.entry(*peer).or_insert((now, FIRST_PAUSE));
                 if now >= *due {

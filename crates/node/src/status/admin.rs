@@ -96,6 +96,8 @@ pub struct PeerReport {
     pub provider: String,
     /// Whether a link carries the session now.
     pub linked: bool,
+    /// Whether the session waits without a link until a message needs one.
+    pub paused: bool,
     /// Reason for the transport of the present or last link.
     pub choice: Option<String>,
     /// Reason why the peer is down, if it was up before.
@@ -288,6 +290,7 @@ impl From<&PeerStatus> for PeerReport {
             epoch: peer.info.map(|info| info.epoch.0),
             provider: peer.info.map_or("-", |info| info.provider).into(),
             linked: peer.linked,
+            paused: peer.paused,
             choice: peer.choice.clone(),
             down: peer.down.map(|down| DownReport::from(&down)),
             last_failure: peer.last_failure.clone(),

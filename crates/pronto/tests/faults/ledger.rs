@@ -204,7 +204,7 @@ impl Run {
             match event {
                 Event::PeerDown { .. } => self.occurred.downs += 1,
                 Event::LinkResumed { .. } => self.occurred.resumed += 1,
-                Event::PeerUp(_) | Event::LinkLost { .. } => {}
+                Event::PeerUp(_) | Event::LinkLost { .. } | Event::LinkPaused { .. } => {}
             }
             self.note(format!("{event:?}"));
         }

@@ -11,16 +11,16 @@ use crate::rig::{
 };
 
 /// A node, a correct peer, and a raw peer that will violate the protocol.
-struct Scenario {
+pub(crate) struct Scenario {
     node: Node,
     good: Node,
     peer: Peer,
     events: pronto::Events,
-    raw: Raw,
+    pub(crate) raw: Raw,
 }
 
 impl Scenario {
-    fn start(transport: &str, name: &str) -> Self {
+    pub(crate) fn start(transport: &str, name: &str) -> Self {
         let (node, address) = started(1, transport, name);
         let (good, peer) = client(2, &address);
         let events = node.events();
@@ -29,12 +29,12 @@ impl Scenario {
         Self { node, good, peer, events, raw }
     }
 
-    fn assert_works(&mut self) {
+    pub(crate) fn assert_works(&mut self) {
         self.raw.assert_works();
     }
 
     /// Asserts that the node ends the raw peer's session with this fault, and that calls of the good peer succeed before and after.
-    fn ends_with(mut self, fault: PeerFault) {
+    pub(crate) fn ends_with(mut self, fault: PeerFault) {
         add(&self.peer);
         self.raw.wait_until_dropped();
         let down = event(&self.events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));

@@ -4,7 +4,7 @@ use pronto_core::Nanos;
 use pronto_core::session::{Agreement, Authenticated, Limits, Links, MAX_CALLS, agree, greet};
 use pronto_wire::{Class, Greeting, GreetingRefusal, NodeId, SessionId};
 
-use super::node::ScenarioNode;
+use super::node::{Peer, ScenarioNode};
 use crate::dial::{Dialled, Incoming};
 use crate::queue_pair::SimQueuePair;
 
@@ -41,11 +41,14 @@ impl ScenarioNode {
         }
         for id in self.peer_ids() {
             let peer = &self.peers[&id];
-            let linked = peer.session.is_linked(&self.executor);
+            let rests = peer.session.is_linked(&self.executor) || !peer.session.wants_link();
+            if !rests {
+                peer.session.end_pause(&self.executor);
+            }
             let held = peer.session.info(&self.executor).map(|info| info.session);
             let grants = self.grants();
             let dialling = &mut self.peers.get_mut(&id).expect("one of the peers").dialling;
-            if linked {
+            if rests {
                 (dialling.due, dialling.pause) = (now, FIRST_PAUSE);
             } else if now >= dialling.due && !dialling.under_way {
                 (dialling.under_way, dialling.held, dialling.grants) = (true, held, Some(grants));
@@ -59,7 +62,8 @@ impl ScenarioNode {
 
     /// Returns the time of the next dial.
     pub(super) fn next_dial(&self) -> Nanos {
-        let waiting = self.peers.values().filter(|peer| !peer.session.is_linked(&self.executor));
+        let is_waiting = |peer: &&Peer| !peer.session.is_linked(&self.executor) && peer.session.wants_link();
+        let waiting = self.peers.values().filter(is_waiting);
         waiting
             .map(|peer| if peer.dialling.under_way { Nanos::NEVER } else { peer.dialling.due })
             .min()

@@ -53,6 +53,8 @@ pub struct PeerEvents {
     pub downs: u64,
     /// Links that broke while the session continued.
     pub losses: u64,
+    /// Idle links that ended while the session continued.
+    pub pauses: u64,
     /// Links that resumed a session.
     pub resumes: u64,
 }
@@ -104,6 +106,7 @@ impl Ledger {
             sum.ups += events.ups;
             sum.downs += events.downs;
             sum.losses += events.losses;
+            sum.pauses += events.pauses;
             sum.resumes += events.resumes;
         }
         sum
@@ -241,6 +244,7 @@ impl Ledger {
                 (&mut events.downs, &[PeerState::Up, PeerState::Unlinked], PeerState::Down)
             }
             Event::LinkLost { .. } => (&mut events.losses, &[PeerState::Up], PeerState::Unlinked),
+            Event::LinkPaused { .. } => (&mut events.pauses, &[PeerState::Up], PeerState::Unlinked),
             Event::LinkResumed { .. } => (&mut events.resumes, &[PeerState::Unlinked], PeerState::Up),
         };
         assert!(before.contains(state), "node {node} saw {event:?} of a peer that was {state:?}");

@@ -152,6 +152,9 @@ impl ScenarioNode {
         let peers: BTreeMap<_, _> = others
             .map(|id| {
                 let session = Rc::new(SimSession::new(id, common.limits));
+                if common.limits.pause_after != Nanos::NEVER {
+                    session.set_on_demand();
+                }
                 common.sessions.borrow_mut().insert((node, id), Rc::clone(&session));
                 (
                     id,
