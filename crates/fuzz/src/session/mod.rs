@@ -38,6 +38,10 @@ mod tests {
         assert!(replaced.linked && replaced.links == 3, "{replaced:?}");
         let stale = play(include_bytes!("../../seeds/session/stale"));
         assert!(stale.linked && stale.replies >= 2, "{stale:?}");
+        let declined = play(include_bytes!("../../seeds/session/pause_declined"));
+        assert!(declined.linked && declined.asks_for_pause, "{declined:?}");
+        let accepted = play(include_bytes!("../../seeds/session/pause_accepted"));
+        assert!(!accepted.linked && accepted.asks_for_pause && accepted.pauses == 1, "{accepted:?}");
         for corrupt in [
             &include_bytes!("../../seeds/session/flood")[..],
             include_bytes!("../../seeds/session/unknown_kind"),

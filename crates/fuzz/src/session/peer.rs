@@ -56,6 +56,10 @@ pub(super) struct Peer {
     pub(super) wild: BTreeSet<u16>,
     /// Whether the peer has announced its end on this link.
     pub(super) said_goodbye: bool,
+    /// Whether this side waits for the answer to its question for a pause, and whether it has accepted that of the peer.
+    pub(super) asks_for_pause: bool,
+    pub(super) was_asked_for_pause: bool,
+    accepts_pause: bool,
 }
 
 impl Peer {
@@ -68,6 +72,7 @@ impl Peer {
         self.asked_on_link.clear();
         self.answered.clear();
         self.said_goodbye = false;
+        (self.asks_for_pause, self.accepts_pause) = (false, false);
     }
 
     /// Begins another session, in which no earlier call is known.
@@ -178,6 +183,16 @@ impl Peer {
         self.send_kind(class, kind, payload);
     }
 
+    /// Answers the question of this side for a pause, and ends the link if this side has accepted one, as a correct peer does.
+    pub(super) fn answer_pause(&mut self) {
+        let asks = core::mem::take(&mut self.asks_for_pause);
+        if self.accepts_pause {
+            self.close();
+        } else if asks {
+            self.send_kind(Class::Control, Kind::PauseDeclined, &[]);
+        }
+    }
+
     /// Receives all frames that have arrived, and checks them. `open` are the calls of this side that may be on their way.
     pub(super) fn receive(&mut self, open: &BTreeSet<CallId>) -> usize {
         let mut frames = 0;
@@ -220,9 +235,9 @@ impl Peer {
             | Kind::Goodbye
             | Kind::CreditRequest
             | Kind::WindowUpdate { .. }
-            | Kind::Pause
-            | Kind::PauseAccepted
             | Kind::PauseDeclined => {}
+            Kind::Pause => (self.asks_for_pause, self.was_asked_for_pause) = (true, true),
+            Kind::PauseAccepted => self.accepts_pause = true,
         }
     }
 }

@@ -40,6 +40,9 @@ pub(super) struct Played {
     pub(super) links: u32,
     /// Whether a link existed at the end, so that two correct sides could use it.
     pub(super) linked: bool,
+    /// Whether this side has asked for a pause, and the number of links that ended in one.
+    pub(super) asks_for_pause: bool,
+    pub(super) pauses: u64,
 }
 
 /// Plays an input.
@@ -82,6 +85,9 @@ impl Play {
         let world = SimWorld::new(u64::from(options), network);
         let nodes = [world.add_node(), world.add_node()];
         let side = Side::new(SimExecutor::new(&world));
+        if options / 6 % 2 == 1 {
+            side.session.set_on_demand();
+        }
         Self {
             world,
             nodes,
@@ -189,10 +195,13 @@ impl Play {
             6 => Kind::Failure { call, code: FailureCode::NoHandler },
             7 => Kind::Cancel { call },
             8 => Kind::Credit,
-            _ => match generation / 64 {
+            _ => match generation / 32 {
                 0 => Kind::Heartbeat,
-                1 => Kind::Goodbye,
-                2 => Kind::CreditRequest,
+                1 => Kind::Pause,
+                2 => Kind::Goodbye,
+                3 => Kind::PauseAccepted,
+                4 => Kind::CreditRequest,
+                5 => Kind::PauseDeclined,
                 _ => Kind::WindowUpdate { requests: slot },
             },
         };
@@ -275,7 +284,8 @@ impl Play {
         for round in 0..ROUNDS {
             self.run(ROUND);
             let frames = self.peer.receive(&self.side.made);
-            let responds = !self.peer.asked.is_empty();
+            let responds = !self.peer.asked.is_empty() || self.peer.asks_for_pause;
+            self.peer.answer_pause();
             while !self.peer.asked.is_empty() {
                 self.peer.respond(None, b"reply");
             }
@@ -316,7 +326,14 @@ impl Play {
         assert!(!self.side.is_up && self.side.is_clear(), "something has outlived the session");
         assert_eq!(self.side.session.open_calls(), 0, "calls have outlived the session");
         assert_eq!(self.world.leases(), 0, "payloads have outlived the session");
-        Played { delivered, replies: self.side.replies, links: self.peer.link, linked }
+        Played {
+            delivered,
+            replies: self.side.replies,
+            links: self.peer.link,
+            linked,
+            asks_for_pause: self.peer.was_asked_for_pause,
+            pauses: self.side.session.stats().links_paused.count(),
+        }
     }
 
     /// Every request that was delivered on this link has its response. A peer that has used the slot of a call again has given the

@@ -36,6 +36,7 @@ pub(super) fn limits() -> Limits {
         requests: [REQUESTS; 2],
         max_payload: [4 << 10; 2],
         send_memory: [64 << 10; 2],
+        pause_after: Nanos::from_secs(1),
         ..Limits::default()
     }
 }

@@ -133,7 +133,7 @@ fn the_first_message_may_be_a_task() {
     block_on(nodes[0].wait_for_peer_async(2, TIMEOUT)).unwrap();
 }
 
-/// Shows: operations.on-demand
+/// Shows: operations.on-demand-stays, protocol.pause-declined
 #[test]
 fn a_link_stays_while_it_is_used_or_the_peer_keeps_links() {
     let _shared = shared_run();
@@ -223,7 +223,7 @@ fn a_peer_that_was_restarted_meanwhile_is_another_incarnation() {
     );
 }
 
-/// Shows: protocol.pause-declined
+/// Shows: protocol.pause-declined, protocol.pause-unasked
 #[test]
 fn a_peer_cannot_pause_a_link_that_stays_nor_answer_without_a_question() {
     let _shared = shared_run();
