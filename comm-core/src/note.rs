@@ -68,6 +68,8 @@ whats! {
     LinkResumed => "link resumed",
     /// The idle link has ended, in agreement with the peer.
     LinkPaused => "link paused",
+    /// The paused session has a link again.
+    PauseEnded => "pause ended",
 }
 
 /// The end of a call without a reply. Replies are not recorded, as they are the common case.

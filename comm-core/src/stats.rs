@@ -65,7 +65,7 @@ stats! {
     notifications_lost,
     /// Links that broke. Does not include links that ended because one of the two nodes shut down.
     links_lost,
-    /// Links that resumed a session.
+    /// Links that resumed a session, after a loss or a pause.
     links_resumed,
     /// Idle links that ended in agreement with the peer.
     links_paused,

@@ -223,7 +223,10 @@ impl Core {
         while let Some(events) = held.as_mut() {
             let Poll::Ready(next) = events.poll_next_event(&mut Context::from_waker(waker)) else { return };
             match next {
-                Some(Ok(Event::PeerUp(_))) => {}
+                // Nothing was in flight when the link ended.
+                Some(Ok(
+                    Event::PeerUp(_) | Event::LinkPaused { .. } | Event::PauseEnded { .. },
+                )) => {}
                 Some(Ok(Event::PeerDown { peer, .. })) => {
                     self.end_all(peer, &StreamError::PeerDown(peer));
                     self.table.forget_cancelled(peer);

@@ -158,7 +158,7 @@ impl Credits {
     /// Returns whether there is no link, or the link takes no messages because it may be about to end.
     pub(super) fn is_closed(&self) -> bool {
         let (_, taken, limit) = unpack(self.word.load(Ordering::Relaxed));
-        limit.wrapping_sub(taken) & (1 << COUNT_BITS) - 1 >= 1 << (COUNT_BITS - 1)
+        is_negative(distance(taken, limit))
     }
 
     /// Engine only: returns the number of credits of the link that were used, wrapping.
@@ -203,8 +203,17 @@ fn unpack(word: u64) -> (u16, u32, u32) {
 
 /// Returns `limit - taken`, wrapping in 24 bits, or 0 if it is negative.
 fn available(taken: u32, limit: u32) -> u32 {
-    let distance = limit.wrapping_sub(taken) & ((1 << COUNT_BITS) - 1);
-    if distance >= 1 << (COUNT_BITS - 1) { 0 } else { distance }
+    let distance = distance(taken, limit);
+    if is_negative(distance) { 0 } else { distance }
+}
+
+/// Returns `limit - taken`, wrapping in 24 bits.
+const fn distance(taken: u32, limit: u32) -> u32 {
+    limit.wrapping_sub(taken) & ((1 << COUNT_BITS) - 1)
+}
+
+const fn is_negative(distance: u32) -> bool {
+    distance >= 1 << (COUNT_BITS - 1)
 }
 
 /// The count of requests of one connection that this side has finished on the current link. Shared by all threads that handle them.

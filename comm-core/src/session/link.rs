@@ -44,8 +44,13 @@ pub enum Event {
         /// Notifications of this side that did not arrive.
         notifications_lost: u32,
     },
-    /// The link was idle, and both sides agreed to end it. The session goes on: the next message gets another link.
+    /// The link was idle, and both sides agreed to end it. Nothing was in flight. The session goes on: the next message gets another link.
     LinkPaused {
+        /// The node.
+        peer: NodeId,
+    },
+    /// A paused session has a link again.
+    PauseEnded {
         /// The node.
         peer: NodeId,
     },

@@ -44,7 +44,9 @@ pub(super) struct LostLink {
     pub(super) since: Nanos,
     /// Number of notifications that were in flight. At most this many are lost.
     pub(super) notifications: u32,
-    /// True if the link ended because it was idle. The session then waits without a limit.
+    /// True if the link ended because it was idle.
+    pub(super) was_paused: bool,
+    /// True if the session waits without a limit: no message needs a link.
     pub(super) is_paused: bool,
 }
 
@@ -76,13 +78,19 @@ impl<Q> Phase<Q> {
         let notifications =
             link.connections.iter().map(|connection| connection.notifications.len()).sum::<usize>();
         let notifications = u32::try_from(notifications).unwrap_or(u32::MAX);
-        *self = Self::Suspended(LostLink { info: link.info, since: now, notifications, is_paused: false });
+        *self = Self::Suspended(LostLink {
+            info: link.info,
+            since: now,
+            notifications,
+            was_paused: false,
+            is_paused: false,
+        });
     }
 
     /// Lets the session, which has just been suspended, wait without a limit.
     pub(super) fn pause(&mut self) {
         let Self::Suspended(lost) = self else { panic!("a session is paused when its link has ended") };
-        lost.is_paused = true;
+        (lost.was_paused, lost.is_paused) = (true, true);
     }
 
     /// Ends the session. Returns the remnant of its last link, or `None` if there was no session.

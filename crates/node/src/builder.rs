@@ -218,7 +218,7 @@ impl Builder {
 
     /// Sets when the node has links to the peers of which it has addresses. By default it keeps a link to each. In a large mesh most of them
     /// would be idle; with [`Connect::OnDemand`] a link is made when a message needs one. A paused session, whose idle link has ended, stays
-    /// up: no event but [`Event::LinkPaused`](pronto_core::session::Event::LinkPaused) reports it, and the next message makes a link again.
+    /// up: no events but [`Event::LinkPaused`](pronto_core::session::Event::LinkPaused) and `PauseEnded` report it, and the next message makes a link again.
     /// While there is no link, the end of the peer is noticed only then.
     pub fn connect(mut self, when: Connect) -> Self {
         self.connect = when;

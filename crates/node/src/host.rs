@@ -382,7 +382,7 @@ impl NodeHost {
         };
         match *event {
             Event::LinkLost { peer, .. } | Event::LinkPaused { peer } => links(peer, false),
-            Event::LinkResumed { peer, .. } => links(peer, true),
+            Event::LinkResumed { peer, .. } | Event::PauseEnded { peer } => links(peer, true),
             Event::PeerUp(info) => drop(seen.insert(info.peer, SessionSeen { info, linked: true })),
             Event::PeerDown { peer, .. } => drop(seen.remove(&peer)),
         }
@@ -393,7 +393,10 @@ impl NodeHost {
         match *event {
             Event::PeerUp(info) => drop(downs.remove(&info.peer)),
             Event::PeerDown { peer, cause, .. } => drop(downs.insert(peer, (cause, self.now()))),
-            Event::LinkLost { .. } | Event::LinkResumed { .. } | Event::LinkPaused { .. } => {}
+            Event::LinkLost { .. }
+            | Event::LinkResumed { .. }
+            | Event::LinkPaused { .. }
+            | Event::PauseEnded { .. } => {}
         }
     }
 

@@ -51,7 +51,7 @@ fn report(events: &Events) {
             Ok(Event::PeerUp(info)) => eprintln!("node {} is up over {}", info.peer, info.provider),
             Ok(Event::PeerDown { peer, cause, .. }) => eprintln!("node {peer} is down: {cause}"),
             Ok(Event::LinkLost { peer, error }) => eprintln!("node {peer} has lost its link: {error}"),
-            Ok(Event::LinkPaused { peer }) => eprintln!("the idle link to node {peer} has ended"),
+            Ok(Event::LinkPaused { .. } | Event::PauseEnded { .. }) => {}
             Ok(Event::LinkResumed { peer, .. }) => eprintln!("node {peer} has a link again"),
             Err(missed) => eprintln!("{missed}"),
         }

@@ -124,6 +124,7 @@ fn report(event: &Event) {
         Event::PeerDown { peer, cause, .. } => {
             eprintln!("prontod: node {peer} is down: {cause} ({})", cause.name());
         }
+        Event::PauseEnded { peer } => eprintln!("prontod: node {peer}: has a link again"),
         Event::LinkPaused { peer } => {
             eprintln!("prontod: node {peer}: idle link closed; the next message makes another one")
         }

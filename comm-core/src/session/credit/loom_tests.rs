@@ -57,6 +57,37 @@ fn a_sender_against_a_new_link(put_back: PutBack) {
     });
 }
 
+/// A sender takes a credit while the engine closes the idle link with `close`. A credit is not taken of a closed link.
+fn a_sender_against_a_pause(close: fn(&Credits) -> bool) {
+    loom::model(move || {
+        let credits = Arc::new(Credits::default());
+        credits.reset(1, WINDOW);
+        let shared = Arc::clone(&credits);
+        let sender = thread::spawn(move || shared.try_take().is_some());
+        let is_closed = close(&credits);
+        let has_taken = sender.join().expect("the sender ends");
+        assert!(!is_closed || !has_taken, "a credit was taken of a closed link");
+        assert_eq!(credits.is_closed(), is_closed);
+    });
+}
+
+#[test]
+fn loom_a_link_closes_only_while_no_credit_is_taken() {
+    a_sender_against_a_pause(|credits| credits.close_if_unused(WINDOW));
+}
+
+#[test]
+#[should_panic(expected = "a credit was taken of a closed link")]
+fn loom_refutes_closing_in_two_steps() {
+    a_sender_against_a_pause(|credits| {
+        let is_unused = credits.available() == u32::from(WINDOW);
+        if is_unused {
+            credits.reset(1, 0);
+        }
+        is_unused
+    });
+}
+
 #[test]
 fn loom_each_credit_is_taken_once() {
     a_sender_against_the_engine(Credits::try_take);

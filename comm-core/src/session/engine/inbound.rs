@@ -103,17 +103,9 @@ impl<Q: QueuePair> Engine<Q> {
                 self.control_received(class);
                 self.granted(class, requests, turn.shared)?;
             }
-            Kind::Pause => {
+            Kind::Pause | Kind::PauseAccepted | Kind::PauseDeclined => {
                 self.control_received(class);
-                self.pause_received(class, turn)?;
-            }
-            Kind::PauseAccepted => {
-                self.control_received(class);
-                self.pause_accepted(class)?;
-            }
-            Kind::PauseDeclined => {
-                self.control_received(class);
-                self.pause_declined(class, turn.shared)?;
+                self.receive_of_pause(class, kind, turn)?;
             }
             Kind::Goodbye => {
                 self.control_received(class);

@@ -27,13 +27,7 @@ impl<Q: QueuePair> Engine<Q> {
         sink: &mut impl Sink<Q::Lease>,
     ) {
         let Links { mut pairs, agreement } = links;
-        if self.phase.is_linked() {
-            if self.is_asking_for_pause() {
-                // The answer may have come, after which the peer has ended the link.
-                self.drain_after_loss(turn, sink);
-            }
-            self.lose(FabricError::Lost, turn, sink);
-        }
+        self.lose_present(turn, sink);
         let resumed = agreement.resumed;
         if resumed && self.phase.info().is_none_or(|held| held.session != agreement.session) {
             // The session ended while the greetings were in transit. The peer would resume a session that no longer exists here, so it must
@@ -91,11 +85,14 @@ impl<Q: QueuePair> Engine<Q> {
         }
         // SYNC: publishes the peer's types; pairs with the Acquire in `Shared::number_if_up`.
         turn.shared.up.store(true, Ordering::Release);
-        if let Some(LostLink { notifications: notifications_lost, .. }) = lost {
+        if let Some(LostLink { notifications: notifications_lost, was_paused, .. }) = lost {
             turn.shared.stats.notifications_lost.add_alone(notifications_lost.into());
             turn.shared.stats.links_resumed.add_alone(1);
             turn.shared.calls.wake_tasks(turn.executor);
-            sink.event(Event::LinkResumed { peer: info.peer, notifications_lost });
+            sink.event(match was_paused {
+                true => Event::PauseEnded { peer: info.peer },
+                false => Event::LinkResumed { peer: info.peer, notifications_lost },
+            });
         } else {
             sink.event(Event::PeerUp(info));
         }
@@ -104,6 +101,17 @@ impl<Q: QueuePair> Engine<Q> {
             turn.shared.credits.iter().all(|credits| credits.link() == self.generation),
             "credits are of the latest link"
         );
+    }
+
+    /// Closes the present link, if there is one, because the peer has made another.
+    fn lose_present(&mut self, turn: Turn<'_, Q::Lease, impl Executor>, sink: &mut impl Sink<Q::Lease>) {
+        if self.is_asking_for_pause() {
+            // The answer may have come, after which the peer has ended the link.
+            self.drain_after_loss(turn, sink);
+        }
+        if self.phase.is_linked() {
+            self.lose(FabricError::Lost, turn, sink);
+        }
     }
 
     /// Resets what senders read of a connection, for a new link.

@@ -51,9 +51,30 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Processes the peer's question.
+    /// Processes the peer's question or answer. Fails with [`FabricError::Lost`] to end the link.
     #[cold]
-    pub(in crate::session) fn pause_received(
+    pub(in crate::session) fn receive_of_pause(
+        &mut self,
+        class: Class,
+        kind: Kind,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+    ) -> Result<(), FabricError> {
+        match kind {
+            Kind::Pause => self.pause_received(class, turn),
+            _ if class != Class::Control || !self.is_asking_for_pause() => Err(PeerFault::Unasked.into()),
+            Kind::PauseAccepted => {
+                self.link_pauses(Pausing::Over);
+                Err(FabricError::Lost)
+            }
+            _ => {
+                self.resume_senders(turn.shared);
+                Ok(())
+            }
+        }
+    }
+
+    /// Processes the peer's question.
+    fn pause_received(
         &mut self,
         class: Class,
         turn: Turn<'_, Q::Lease, impl Executor>,
@@ -95,30 +116,6 @@ impl<Q: QueuePair> Engine<Q> {
         {
             self.link_pauses(Pausing::Asked { at, peers: PeersQuestion::Accepted });
         }
-    }
-
-    /// Processes the peer's answer that it has nothing open either. The error ends the link.
-    #[cold]
-    pub(in crate::session) fn pause_accepted(&mut self, class: Class) -> Result<(), FabricError> {
-        if class != Class::Control || !self.is_asking_for_pause() {
-            return Err(PeerFault::Unasked.into());
-        }
-        self.link_pauses(Pausing::Over);
-        Err(FabricError::Lost)
-    }
-
-    /// Processes the peer's answer that the link stays.
-    #[cold]
-    pub(in crate::session) fn pause_declined(
-        &mut self,
-        class: Class,
-        shared: &Shared<Q::Lease>,
-    ) -> Result<(), FabricError> {
-        if class != Class::Control || !self.is_asking_for_pause() {
-            return Err(PeerFault::Unasked.into());
-        }
-        self.resume_senders(shared);
-        Ok(())
     }
 
     /// Returns whether this side has asked for a pause and has no answer yet.

@@ -277,9 +277,10 @@ impl Sink<SimLease> for Requests<'_> {
                 self.side.is_up = false;
                 self.side.downs += 1;
             }
-            Event::LinkLost { .. } | Event::LinkResumed { .. } | Event::LinkPaused { .. } => {
-                assert!(self.side.is_up, "{event:?}")
-            }
+            Event::LinkLost { .. }
+            | Event::LinkResumed { .. }
+            | Event::LinkPaused { .. }
+            | Event::PauseEnded { .. } => assert!(self.side.is_up, "{event:?}"),
         }
     }
 }

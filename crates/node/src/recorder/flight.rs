@@ -44,6 +44,7 @@ pub(crate) const fn of_event(event: &Event) -> Note {
         Event::LinkLost { peer, .. } => Note::of_peer(What::LinkLost, *peer),
         Event::LinkResumed { peer, .. } => Note::of_peer(What::LinkResumed, *peer),
         Event::LinkPaused { peer } => Note::of_peer(What::LinkPaused, *peer),
+        Event::PauseEnded { peer } => Note::of_peer(What::PauseEnded, *peer),
     }
 }
 

@@ -204,7 +204,10 @@ impl Run {
             match event {
                 Event::PeerDown { .. } => self.occurred.downs += 1,
                 Event::LinkResumed { .. } => self.occurred.resumed += 1,
-                Event::PeerUp(_) | Event::LinkLost { .. } | Event::LinkPaused { .. } => {}
+                Event::PeerUp(_)
+                | Event::LinkLost { .. }
+                | Event::LinkPaused { .. }
+                | Event::PauseEnded { .. } => {}
             }
             self.note(format!("{event:?}"));
         }

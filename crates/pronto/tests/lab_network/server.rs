@@ -45,6 +45,7 @@ impl Occurred {
                 Event::PeerDown { .. } => self.downs += 1,
                 Event::LinkLost { .. } => self.lost += 1,
                 Event::LinkResumed { .. } => self.resumed += 1,
+                Event::LinkPaused { .. } | Event::PauseEnded { .. } => {}
             }
         }
     }

@@ -55,7 +55,7 @@ pub struct PeerEvents {
     pub losses: u64,
     /// Idle links that ended while the session continued.
     pub pauses: u64,
-    /// Links that resumed a session.
+    /// Links that resumed a session, after a loss or a pause.
     pub resumes: u64,
 }
 
@@ -77,6 +77,7 @@ enum PeerState {
     Down,
     Up,
     Unlinked,
+    Paused,
 }
 
 #[derive(Debug)]
@@ -241,10 +242,12 @@ impl Ledger {
         let (counter, before, after): (_, &[PeerState], _) = match event {
             Event::PeerUp(_) => (&mut events.ups, &[PeerState::Down], PeerState::Up),
             Event::PeerDown { .. } => {
-                (&mut events.downs, &[PeerState::Up, PeerState::Unlinked], PeerState::Down)
+                let before = &[PeerState::Up, PeerState::Unlinked, PeerState::Paused];
+                (&mut events.downs, before, PeerState::Down)
             }
             Event::LinkLost { .. } => (&mut events.losses, &[PeerState::Up], PeerState::Unlinked),
-            Event::LinkPaused { .. } => (&mut events.pauses, &[PeerState::Up], PeerState::Unlinked),
+            Event::LinkPaused { .. } => (&mut events.pauses, &[PeerState::Up], PeerState::Paused),
+            Event::PauseEnded { .. } => (&mut events.resumes, &[PeerState::Paused], PeerState::Up),
             Event::LinkResumed { .. } => (&mut events.resumes, &[PeerState::Unlinked], PeerState::Up),
         };
         assert!(before.contains(state), "node {node} saw {event:?} of a peer that was {state:?}");
