@@ -31,6 +31,8 @@ pub(crate) const SERVER: u16 = 1;
 pub(crate) const CLIENT: u16 = 2;
 /// Long enough that a server which is stopped during other measurements does not count as down, even on a slow machine.
 pub(crate) const LIVENESS: Duration = Duration::from_secs(600);
+/// More than any experiment has.
+const MAX_PEERS: usize = 16_384;
 
 macro_rules! echoes {
     ($($request:ident, $name:literal => $reply:ident, $reply_name:literal, $class:ident, $bytes:ty;)*) => {$(
@@ -291,6 +293,7 @@ fn serve_with(
         .plaintext_i_understand()
         .rdma(home.rdma)
         .liveness(LIVENESS)
+        .max_peers(MAX_PEERS)
         .handle_inline(|_, ask: Ask0| Echo0 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask32| Echo32 { bytes: ask.bytes })
         .handle_inline(|_, ask: Ask64| Echo64 { bytes: ask.bytes })

@@ -25,6 +25,8 @@ pub(super) const STATEMENTS: &[Statement] = &[
     own("Y3", "Longest time of a call of a task as a multiple of the median"),
     own("N1", "Resident memory of a node with 1,000 TCP sessions before traffic, MiB"),
     own("N2", "Least resident memory of that node within 10 s after 1 MiB each way per session, MiB"),
+    own("N3", "CPU of a node with 1,000 TCP sessions at rest, per cent"),
+    own("N4", "Calls per second of 1,000 senders to one node as a multiple of those of ten"),
     own("F1", "Shared memory: growth of caller and server over a million calls, KiB"),
     own("F2", "TCP: growth of caller and server over a million calls, KiB"),
     own("T1", "Over shared memory, a reference is at least as fast as a copy from this length on, bytes"),

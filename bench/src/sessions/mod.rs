@@ -1,28 +1,28 @@
-//! Many sessions over TCP with one node: a process with as many peers, and the memory of the node.
+//! Many sessions over TCP with one node: a process with as many peers, and what they cost the node.
+
+mod many;
 
 use core::time::Duration;
 
 use anyhow::Context as _;
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use pronto::{Node, Peer, WaitPolicy};
+use pronto::WaitPolicy;
+
+pub(crate) use many::PEERS;
 
 use crate::child::{self, Child};
-use crate::echo::{self, AskMany, LIVENESS, Wait};
+use crate::echo::{self, Wait};
 use crate::home::Home;
 use crate::side::{Arguments, Side};
 
 /// The child that accepts sessions.
 pub(crate) const ACCEPTOR: Side =
     Side { name: "serve-sessions", arguments: &[], more: None, run: serve_acceptor };
-/// The child with many peers.
-pub(crate) const PEERS: Side =
-    Side { name: "serve-many-peers", arguments: &["address", "count"], more: None, run: serve_peers };
 
 /// Lines of the child with many peers: all peers are up, and all have sent and received their share.
 const UP: &str = "up";
 const DONE: &str = "done";
-/// Line that makes it begin.
-const GO: &str = "go";
 
 /// Id of the first peer.
 const FIRST: u16 = 100;
@@ -30,6 +30,8 @@ const FIRST: u16 = 100;
 const SHARE: usize = 1 << 20;
 /// Far longer than one exchange takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Descriptors of either process with the most sessions: two for each, and some more.
+const DESCRIPTORS: u64 = 24_000;
 
 /// The accepting node.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ impl Peers {
 
     /// Makes each peer send 1 MiB and receive it back, one after the other. Calls `meanwhile` repeatedly until all are done.
     pub(crate) fn exchange(&mut self, meanwhile: impl Fn() + Send) -> anyhow::Result<()> {
-        self.0.tell(GO)?;
+        self.0.tell("exchange")?;
         // A separate thread waits for the line, so that the sampling thread is not blocked.
         std::thread::scope(|scope| {
             let child = &mut self.0;
@@ -72,12 +74,23 @@ impl Peers {
             done.join().expect("a reader does not panic")
         })
     }
+
+    /// Makes the first `senders` peers call for about `span`, each with several calls open. Returns the number of calls per second.
+    pub(crate) fn call(&mut self, senders: u16, span: Duration) -> anyhow::Result<f64> {
+        self.0.tell(&format!("call {senders} {}", span.as_millis()))?;
+        self.0.hear()?.parse().context("the child says a rate")
+    }
 }
 
-/// Raises the limit of descriptors: each session takes two in the acceptor, and each node some more in the other process.
+/// Raises the limit of descriptors of this process, as far as it may.
 fn many_descriptors() -> anyhow::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("reading the limit of descriptors")?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("raising the limit of descriptors")
+    let raised = most.max(DESCRIPTORS);
+    match setrlimit(Resource::RLIMIT_NOFILE, raised, raised) {
+        Err(Errno::EPERM) => setrlimit(Resource::RLIMIT_NOFILE, most, most),
+        outcome => outcome,
+    }
+    .context("raising the limit of descriptors")
 }
 
 /// Accepts sessions until the parent ends this process.
@@ -85,32 +98,5 @@ fn serve_acceptor(_: &Arguments<'_>) -> anyhow::Result<()> {
     many_descriptors()?;
     let node = echo::serve(&Home::here("tcp:127.0.0.1:0".into()), Wait(WaitPolicy::Block))?;
     child::announce(&node)?;
-    child::park()
-}
-
-/// Runs many peers until the parent ends this process.
-fn serve_peers(arguments: &Arguments<'_>) -> anyhow::Result<()> {
-    many_descriptors()?;
-    let (address, count) = (arguments.text("address")?, arguments.get::<u16>("count")?);
-    let mut nodes: Vec<(Node, Peer)> = Vec::with_capacity(count.into());
-    for id in FIRST..FIRST + count {
-        let node = Node::builder(id)
-            .wait(WaitPolicy::Block)
-            .workers(1)
-            .liveness(LIVENESS)
-            .peer(echo::SERVER, address);
-        let node = node.start().with_context(|| format!("starting peer {id}"))?;
-        let peer = node.wait_for_peer(echo::SERVER, PATIENCE).with_context(|| format!("peer {id}"))?;
-        nodes.push((node, peer));
-    }
-    child::say(UP)?;
-    let line = child::listen()?.unwrap_or_default();
-    anyhow::ensure!(line == GO, "expected {GO:?} from the parent, got {line:?}");
-    let ask = AskMany { bytes: vec![7; SHARE - size_of::<u32>()] };
-    for (_, peer) in &nodes {
-        let echo = peer.call_within(&ask, PATIENCE).context("a call of 1 MiB")?;
-        anyhow::ensure!(echo.bytes == ask.bytes, "an echo differs from what was sent");
-    }
-    child::say(DONE)?;
     child::park()
 }
