@@ -107,13 +107,16 @@ pub trait Executor: Clock {
     /// it ([`QueuePair::notify_woken`](crate::fabric::QueuePair::notify_woken)), and cannot always tell from the clock whether it was.
     fn sleep_on_channels(&self, channels: &Channels, until: Nanos) -> [bool; 2];
 
-    /// Wakes the node's serving thread, if it sleeps, for work of which no event of a channel will notify it: there is no such event, or
-    /// it has woken another thread.
-    fn wake_serving_thread(&self) {}
+    /// Wakes the node's serving thread, if it sleeps, for work of the session with this peer of which no event of a channel will notify it:
+    /// there is no such event, or it has woken another thread.
+    fn wake_serving_thread(&self, peer: NodeId) {
+        let _ = peer;
+    }
 
-    /// Makes the node's serving thread ring held doorbells soon, and wakes it if it sleeps. Returns false if no thread does so; messages are
+    /// Makes the node's serving thread ring the held doorbells of this peer soon, and wakes it if it sleeps. Returns false if no thread does so; messages are
     /// then not held.
-    fn ring_soon(&self) -> bool {
+    fn ring_soon(&self, peer: NodeId) -> bool {
+        let _ = peer;
         false
     }
 

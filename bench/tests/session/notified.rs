@@ -13,7 +13,7 @@ use pronto_core::{Channels, Clock, Executor, Nanos, WaitPolicy};
 use pronto_fabric_tcp::TcpQueuePair;
 use pronto_rpc::{Message, Route};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use pronto_wire::{Class, InlinePayload};
+use pronto_wire::{Class, InlinePayload, NodeId};
 
 #[derive(Message)]
 #[message(name = "streams.news")]
@@ -68,7 +68,7 @@ impl Executor for Sender {
         unreachable!("no thread waits")
     }
 
-    fn ring_soon(&self) -> bool {
+    fn ring_soon(&self, _: NodeId) -> bool {
         self.left.fetch_add(1, Ordering::Relaxed);
         self.has_server.load(Ordering::Relaxed)
     }

@@ -411,7 +411,10 @@ impl NodeHost {
         self.changed();
         // The calling thread may not have read the clock for long, and the note needs the time.
         flight::awake(self);
-        self.note(flight::of_event(&event));
+        let note = flight::of_event(&event);
+        self.note(note);
+        // Its channels may be others now.
+        self.serving.rouse(note.peer);
         self.note_down(&event);
         if let Event::PeerDown { peer, .. } = event {
             self.futures.peer_down(peer, self);
@@ -517,18 +520,18 @@ impl Executor for NodeHost {
         woken
     }
 
-    fn wake_serving_thread(&self) {
-        self.serving.wake();
+    fn wake_serving_thread(&self, peer: NodeId) {
+        self.serving.wake_for(peer);
     }
 
     fn wants_link(&self, _: NodeId) {
         self.wake_links_thread();
     }
 
-    fn ring_soon(&self) -> bool {
+    fn ring_soon(&self, peer: NodeId) -> bool {
         let serves = self.serving.manager.engine() == Engine::Idle;
         if serves {
-            self.serving.wake();
+            self.serving.wake_for(peer);
         }
         serves
     }

@@ -189,6 +189,7 @@ mod tests {
     use pronto_sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::resting::Announcement;
     use crate::source::{Sleep, Source, Spec};
 
     /// A source with `events` events, which counts its polls.
@@ -222,7 +223,8 @@ mod tests {
         for ((id, cost), end) in (0..).zip(costs).zip(&ends) {
             let word = Word { events: Arc::clone(&end.events), polls: Arc::clone(&end.polls) };
             let spec = Spec { cost: *cost, ..Spec::memory("word", Sleep::Notified) };
-            direct.add(Slot { id, spec, source: Box::new(word), empty_polls: 0 });
+            let announcement = Announcement::default();
+            direct.add(Slot { id, spec, source: Box::new(word), empty_polls: 0, announcement });
         }
         (direct, ends)
     }

@@ -11,6 +11,7 @@
 //! | `run` | the loop of the engine thread: [`Engine`], [`EngineDriver`] |
 //! | `engine_threads`, `spares`, `handover` | the role holder: the engine thread, or a spare while that is blocked ([`EngineThreads`]) |
 //! | `poller`, `direct`, `group` | the engine half: sources in memory, hot and cold, and sources behind one epoll |
+//! | `resting` | sources without events for long, which stay armed ([`Rouse`]) |
 //! | `sleep_set`, `stuck` | the descriptors on which the engine sleeps; descriptors with spurious events |
 //! | `busy_poll` | devices that the kernel polls during a sleep ([`BusyPoll`]) |
 //! | `tasklet` | [`Tasklet`]: work that follows an event |
@@ -55,6 +56,7 @@ mod handover;
 mod manager;
 mod poller;
 mod reports;
+mod resting;
 mod run;
 mod sleep_set;
 mod source;
@@ -72,6 +74,7 @@ pub use manager::{
 };
 pub use poller::panic_message;
 pub use reports::{Counters, Failure};
+pub use resting::Rouse;
 pub use run::EngineDriver;
 pub use sleep_set::Watch;
 pub use source::{AfterPanic, Cost, Priority, Sleep, Source, Spec, TimeoutFinding, Trigger, Triggers};

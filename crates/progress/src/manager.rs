@@ -16,6 +16,7 @@ use crate::busy_poll::{self, BusyPoll, BusyPollError};
 use crate::group::Group;
 use crate::poller::{Change, Poller, Slot};
 use crate::reports::{Counters, Failure, Reports};
+use crate::resting::{Announcement, Resting, Rouse};
 use crate::sleep_set::{SleepSet, Watch};
 use crate::source::{Source, Spec, Trigger, Triggers};
 use crate::spares::Spares;
@@ -83,6 +84,7 @@ pub enum RegisterError {
 pub struct Registration {
     manager: Manager,
     id: u64,
+    announcement: Announcement,
 }
 
 /// Handle with which the publisher of a source's events wakes a sleeping engine.
@@ -105,11 +107,12 @@ impl Manager {
     pub fn watched(engine: Engine, clock: impl Clock + 'static, watch: Watch) -> Result<Self, Errno> {
         let reports = Arc::new(Reports::default());
         let group = Group::new()?;
-        let set = SleepSet::new(watch, group.descriptor())?;
+        let resting = Resting::new()?;
+        let set = SleepSet::new(watch, group.descriptor(), resting.descriptor())?;
         Ok(Self(Arc::new(Shared {
             engine,
             clock: Box::new(clock),
-            poller: TryLock::new(Poller::new(group, Arc::clone(&reports))),
+            poller: TryLock::new(Poller::new(group, resting, Arc::clone(&reports))),
             set,
             word: WakeWord::new(),
             spares: Spares::new()?,
@@ -141,8 +144,10 @@ impl Manager {
             return Err(RegisterError::Full);
         }
         let id = self.0.generation.fetch_add(1, Ordering::Relaxed);
-        let registration = Registration { manager: self.clone(), id };
-        self.0.change(Change::Add(Box::new(Slot { id, spec, source: Box::new(source), empty_polls: 0 })));
+        let announcement = Announcement::default();
+        let registration = Registration { manager: self.clone(), id, announcement: announcement.clone() };
+        let slot = Slot { id, spec, source: Box::new(source), empty_polls: 0, announcement };
+        self.0.change(Change::Add(Box::new(slot)));
         Ok(registration)
     }
 
@@ -296,13 +301,25 @@ impl Shared {
 
     /// Applies a change, or leaves it to the thread that polls now.
     fn change(&self, change: Change) {
-        let mut changes = self.changes();
-        changes.push(change);
-        self.changed.store(changes.len(), Ordering::Relaxed);
-        drop(changes);
+        self.add_change(change);
         self.poller.serve(|| self.is_changed(), |poller| self.apply(poller));
         // A new source may already have events, for which no thread was woken.
         self.wake();
+    }
+
+    /// Leaves a change to the engine, which applies it before it polls again. The caller may hold locks.
+    pub(crate) fn leave(&self, change: Change) {
+        self.add_change(change);
+        // SYNC: an engine that is about to sleep sees the change, or its word is armed here; pairs with the fence between its word and
+        // its look at the changes.
+        fence(Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn add_change(&self, change: Change) {
+        let mut changes = self.changes();
+        changes.push(change);
+        self.changed.store(changes.len(), Ordering::Relaxed);
     }
 
     /// Polls the group, unless that was done less than [`GROUP_INTERVAL`] ago.
@@ -363,6 +380,13 @@ impl Shared {
 }
 
 impl Registration {
+    /// Returns a handle that ends the rest of this source.
+    #[must_use]
+    pub fn rouse(&self) -> Rouse {
+        let manager = Arc::downgrade(&self.manager.0);
+        Rouse { manager, id: self.id, announcement: self.announcement.clone() }
+    }
+
     /// Returns a handle that wakes the engine for this source.
     #[must_use]
     pub fn notifier(&self) -> Notifier {

@@ -1,7 +1,7 @@
 //! The engine half of a manager: the sources themselves, behind a try-lock that the polling thread holds.
 //!
 //! # Invariants
-//! 1. A source is in the direct lists or in the group, and `grouped` says where.
+//! 1. A source is in the direct lists, in the group or resting; `grouped` and `resting` say where.
 //! 2. While the engine sleeps, or is about to, no source is cold.
 //! 3. A source that panicked is not called again, unless it has recovered ([`Source::panicked`]).
 
@@ -14,11 +14,13 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use pronto_core::Nanos;
+use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
 
 use crate::direct::Direct;
 use crate::group::Group;
 use crate::reports::Reports;
+use crate::resting::{Announcement, FEW, REST_AFTER, Resting};
 use crate::source::{AfterPanic, Cost, Priority, Sleep, Source, Spec, TimeoutFinding, Trigger};
 
 /// A registered source.
@@ -28,26 +30,29 @@ pub(crate) struct Slot {
     pub(crate) source: Box<dyn Source>,
     /// Consecutive polls without an event.
     pub(crate) empty_polls: u32,
+    pub(crate) announcement: Announcement,
 }
 
 /// Change that a registration requests.
 pub(crate) enum Change {
     Add(Box<Slot>),
     Remove(u64),
+    Rouse(u64),
 }
 
 /// All sources of a manager.
 pub(crate) struct Poller {
     direct: Direct,
     pub(crate) group: Group,
+    resting: Resting,
     /// Tokens of the group's sources, by id.
     grouped: HashMap<u64, u64>,
     reports: Arc<Reports>,
 }
 
 impl Poller {
-    pub(crate) fn new(group: Group, reports: Arc<Reports>) -> Self {
-        Self { direct: Direct::default(), group, grouped: HashMap::new(), reports }
+    pub(crate) fn new(group: Group, resting: Resting, reports: Arc<Reports>) -> Self {
+        Self { direct: Direct::default(), group, resting, grouped: HashMap::new(), reports }
     }
 
     /// Adds and removes sources.
@@ -56,6 +61,11 @@ impl Poller {
             match change {
                 Change::Add(slot) => self.add(*slot),
                 Change::Remove(id) => self.remove(id),
+                Change::Rouse(id) => {
+                    if let Some(slot) = self.resting.take(id) {
+                        self.rouse(slot);
+                    }
+                }
             }
         }
     }
@@ -78,7 +88,7 @@ impl Poller {
             if let Some(slot) = self.group.take(token) {
                 discard(slot, &self.reports);
             }
-        } else if let Some(slot) = self.direct.remove(id) {
+        } else if let Some(slot) = self.direct.remove(id).or_else(|| self.resting.take(id)) {
             discard(slot, &self.reports);
         }
     }
@@ -122,9 +132,45 @@ impl Poller {
         self.each_asked(|slot| slot.source.arm());
     }
 
-    /// Disarms those sources.
+    /// Disarms those sources, except those that rest from now on.
     pub(crate) fn disarm(&mut self) {
-        self.each_asked(|slot| slot.source.disarm());
+        let many = self.direct.len() > FEW;
+        let mut rest = Vec::new();
+        self.each_asked(|slot| {
+            if many && let Some(channels) = begins_rest(slot) {
+                rest.push((slot.id, channels));
+            } else {
+                slot.source.disarm();
+            }
+        });
+        for (id, channels) in rest {
+            let Some(slot) = self.direct.remove(id) else { continue };
+            match self.resting.add(slot, channels) {
+                Ok(()) => self.reports.rests.add(1),
+                Err(slot) => {
+                    slot.announcement.withdraw();
+                    self.direct.add(slot);
+                }
+            }
+        }
+    }
+
+    /// Ends the rest of the sources that have an event, which the next poll finds.
+    pub(crate) fn rouse_ready(&mut self) {
+        for slot in self.resting.take_ready() {
+            self.rouse(slot);
+        }
+    }
+
+    /// Disarms a source that has rested, and adds it to those that are polled.
+    fn rouse(&mut self, mut slot: Slot) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| slot.source.disarm()))
+            && after_panic(&mut slot, &*panic, &self.reports) == AfterPanic::Remove
+        {
+            self.reports.panicked(slot.spec.name, &*panic);
+            return discard(slot, &self.reports);
+        }
+        self.direct.add(slot);
     }
 
     /// Collects the channels of the direct sources.
@@ -227,6 +273,21 @@ impl Poller {
     }
 }
 
+/// Returns the channels of an armed source if it rests from now on.
+fn begins_rest(slot: &mut Slot) -> Option<[Option<Channel>; 2]> {
+    if slot.empty_polls < REST_AFTER || slot.spec.cost != Cost::MemoryOfMany || !slot.source.may_rest() {
+        return None;
+    }
+    slot.announcement.make();
+    let is_empty = slot.source.poll() == 0;
+    let channels = slot.source.channels();
+    if is_empty && Resting::suits(&channels) {
+        return Some(channels);
+    }
+    slot.announcement.withdraw();
+    None
+}
+
 /// Result of several poll batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
@@ -266,6 +327,7 @@ impl fmt::Debug for Poller {
         f.debug_struct("Poller")
             .field("direct", &self.direct.len())
             .field("grouped", &self.grouped.len())
+            .field("resting", &self.resting.len())
             .finish_non_exhaustive()
     }
 }

@@ -36,6 +36,8 @@ pub struct Counters {
     pub group_looks: u64,
     /// Number of times a descriptor was left out of sleeps for a while, because it reported readiness and had no event.
     pub muted: u64,
+    /// Number of times a source began to rest.
+    pub rests: u64,
     /// Panics of sources and tasklets. Those that did not recover were removed.
     pub panics: u64,
     /// Tasklets run.
@@ -53,7 +55,7 @@ pub struct Counters {
 impl Counters {
     /// Returns every counter with its name.
     #[must_use]
-    pub const fn each(&self) -> [(&'static str, u64); 12] {
+    pub const fn each(&self) -> [(&'static str, u64); 13] {
         let Self {
             lost_wake_ups,
             late,
@@ -61,6 +63,7 @@ impl Counters {
             timeouts,
             group_looks,
             muted,
+            rests,
             panics,
             tasklets,
             moved,
@@ -75,6 +78,7 @@ impl Counters {
             ("timeouts", timeouts),
             ("group_looks", group_looks),
             ("muted", muted),
+            ("rests", rests),
             ("panics", panics),
             ("tasklets", tasklets),
             ("moved", moved),
@@ -107,6 +111,7 @@ pub(crate) struct Reports {
     pub(crate) timeouts: Count,
     pub(crate) group_looks: Count,
     pub(crate) muted: Count,
+    pub(crate) rests: Count,
     panics: Count,
     pub(crate) tasklets: Count,
     pub(crate) moved: Count,
@@ -149,6 +154,7 @@ impl Reports {
             timeouts: self.timeouts.value(),
             group_looks: self.group_looks.value(),
             muted: self.muted.value(),
+            rests: self.rests.value(),
             panics: self.panics.value(),
             tasklets: self.tasklets.value(),
             moved: self.moved.value(),

@@ -368,13 +368,16 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
         let woken = shared.set.sleep(limit);
         self.driver.after_sleep();
         shared.drowsy.store(false, Ordering::Relaxed);
-        let Woken::Event { group, channel } = woken else {
+        let Woken::Event { group, resting, channel } = woken else {
             shared.reports.timeouts.add(1);
             return Ended::Limit;
         };
         self.woken = channel;
         if channel && own.is_some_and(|own| shared.set.has_fired(own.fd)) {
             self.driver.woken();
+        }
+        if resting {
+            self.poller().rouse_ready();
         }
         if group {
             let now = shared.clock.now();

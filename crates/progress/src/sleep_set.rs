@@ -28,10 +28,12 @@ use pronto_core::fabric::Interest;
 use crate::descriptor::{borrow, epoll_flags, poll_flags};
 use crate::spurious_events::SpuriousEvents;
 
-/// Token of the manager's own wake-up. Tokens other than this and [`GROUP`] are descriptors.
+/// Token of the manager's own wake-up. Tokens other than this, [`GROUP`] and [`RESTING`] are descriptors.
 const SELF: u64 = u64::MAX;
 /// Token of the group of sources that cost a system call.
 const GROUP: u64 = u64::MAX - 1;
+/// Token of the epoll of resting sources.
+const RESTING: u64 = u64::MAX - 2;
 /// Token of a caller epoll for a channel of both classes; 0 and 1 are the classes.
 const BOTH: u64 = 2;
 /// Maximum number of events taken from the epoll at a time.
@@ -110,17 +112,20 @@ pub(crate) enum Woken {
     Event {
         /// A source of the group is ready.
         group: bool,
+        /// A resting source has an event.
+        resting: bool,
         /// A channel is ready: the caller must report the result of the next poll to [`SleepSet::found`].
         channel: bool,
     },
 }
 
 impl SleepSet {
-    pub(crate) fn new(watch: Watch, group: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(crate) fn new(watch: Watch, group: BorrowedFd<'_>, resting: BorrowedFd<'_>) -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, SELF))?;
         epoll.add(group, EpollEvent::new(EpollFlags::EPOLLIN, GROUP))?;
+        epoll.add(resting, EpollEvent::new(EpollFlags::EPOLLIN, RESTING))?;
         watch(wake.as_fd().as_raw_fd());
         Ok(Self { epoll, wake, registered: Mutex::default(), watch })
     }
@@ -241,20 +246,21 @@ impl SleepSet {
         if ready == 0 {
             return Woken::Limit;
         }
-        let mut group = false;
+        let (mut group, mut resting) = (false, false);
         let mut registered = None;
         for event in &events[..ready] {
             match event.data() {
                 // A wake-up that is not read now ends the next sleep.
                 SELF => drop(self.wake.read()),
                 GROUP => group = true,
+                RESTING => resting = true,
                 fd => registered
                     .get_or_insert_with(|| self.registered.lock().expect("no holder panics"))
                     .fired
                     .push(fd),
             }
         }
-        Woken::Event { group, channel: registered.is_some() }
+        Woken::Event { group, resting, channel: registered.is_some() }
     }
 
     /// Sleeps until the manager rings, for `limit` at most. Events of sources do not end the sleep. Returns `false` if the limit ended it.
@@ -365,7 +371,7 @@ mod tests {
     }
 
     fn set() -> SleepSet {
-        SleepSet::new(Box::new(|_| ()), event().as_fd()).expect("an epoll")
+        SleepSet::new(Box::new(|_| ()), event().as_fd(), event().as_fd()).expect("an epoll")
     }
 
     fn register(set: &SleepSet, version: u64, channels: &[&EventFd]) {

@@ -34,6 +34,12 @@ pub trait Source: Send {
     /// Ends the preparation for a sleep; the engine is awake. May be called without a preceding [`Self::arm`].
     fn disarm(&mut self) {}
 
+    /// Returns whether the source may stay armed when the engine wakes up for others. It is then neither polled nor disarmed until one of its
+    /// channels has an event, or a thread rouses it ([`Rouse`](crate::Rouse)). Each channel must report an event until a poll consumes it.
+    fn may_rest(&mut self) -> bool {
+        false
+    }
+
     /// Returns the channels to sleep on. Called before each sleep if the source is registered with [`Sleep::Asked`].
     fn channels(&mut self) -> [Option<Channel>; 2] {
         [None, None]
@@ -131,7 +137,8 @@ pub enum Cost {
     /// A few loads. The source is polled in every round.
     Memory,
     /// A few more loads, for one of many sources of which few have events at a time. If the source has had no event for long, an idle
-    /// engine polls it only every few rounds, so that it does not delay events of other sources.
+    /// engine polls it only every few rounds, so that it does not delay events of other sources; and it may rest while the engine sleeps
+    /// ([`Source::may_rest`]).
     MemoryOfMany,
     /// A system call. The source is polled when an epoll, which all such sources share, reports it as ready. While the engine polls,
     /// it asks that epoll at most once per [`GROUP_INTERVAL`](crate::GROUP_INTERVAL).

@@ -3,6 +3,7 @@
 use pronto_core::executor::{Channels, Executor, WaitPolicy};
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::AtomicU32;
+use pronto_wire::NodeId;
 
 use crate::world::{SimClock, SimNode, SimWorld};
 
@@ -51,7 +52,7 @@ impl Executor for SimExecutor {
         unreachable!("no other thread holds an engine");
     }
 
-    fn ring_soon(&self) -> bool {
+    fn ring_soon(&self, _: NodeId) -> bool {
         // At the node's next turn or tick.
         true
     }

@@ -18,6 +18,24 @@ impl<Q: QueuePair> Session<Q> {
         }
     }
 
+    /// Returns whether the serving thread may leave the session armed while it works for others: no call is open, nothing is left to do, and
+    /// nothing moves but by an event of a channel, for which the kernel keeps the event until it is consumed. The serving thread polls once
+    /// more after it has announced that it does.
+    pub fn may_rest(&self) -> bool {
+        let is_busy = self.calls.in_use() != 0
+            || self.wanted.anything_or_room()
+            || self.holds.any()
+            || self.rendezvous.is_due()
+            || !self.role.is_free();
+        if is_busy {
+            return false;
+        }
+        let Some(engine) = self.engine.try_lock() else { return false };
+        let rests = !engine.peer_wakes() && engine.is_at_rest(self);
+        engine.release();
+        rests
+    }
+
     /// Disarms the fabric after a sleep of the serving thread. Does nothing if a thread holds the poller role, as that thread processes
     /// the event, or if another thread holds the engine.
     pub fn disarm(&self) {
@@ -63,7 +81,7 @@ impl<Q: QueuePair> Session<Q> {
             });
             if moved.flatten().is_some_and(|moved| moved >= RECEIVE_BATCH) {
                 // More messages may be available, and no other thread was notified.
-                executor.wake_serving_thread();
+                executor.wake_serving_thread(self.peer);
             }
         }
     }
@@ -88,7 +106,7 @@ impl<Q: QueuePair> Session<Q> {
             self.arming.request();
             // SYNC: a serving thread that is about to sleep finds the request when it arms, or is woken and arms again; pairs with the
             // fence between its word and its sources. The other fence is in `wake_serving_thread`.
-            executor.wake_serving_thread();
+            executor.wake_serving_thread(self.peer);
         }
     }
 }

@@ -181,7 +181,7 @@ impl<Q: QueuePair> Session<Q> {
     #[inline]
     pub(super) fn leave_transfers(&self, executor: &impl Executor) {
         if self.rendezvous.is_due() {
-            executor.wake_serving_thread();
+            executor.wake_serving_thread(self.peer);
         }
     }
 
@@ -209,7 +209,7 @@ impl<Q: QueuePair> Session<Q> {
         // Refused if the queue is full. The engine's holder is then awake, and finds the transfers due.
         let _refused = self.submit(Submitted::Move, executor);
         if self.rendezvous.is_due() {
-            executor.wake_serving_thread();
+            executor.wake_serving_thread(self.peer);
         }
     }
 }

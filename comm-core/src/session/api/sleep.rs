@@ -66,7 +66,7 @@ impl<Q: QueuePair, X: Executor> Drop for HeldRole<'_, Q, X> {
             self.session.wake_follower(follower, self.executor);
         }
         if self.woken.get() {
-            self.executor.wake_serving_thread();
+            self.executor.wake_serving_thread(self.session.peer);
         }
     }
 }

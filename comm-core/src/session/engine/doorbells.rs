@@ -105,7 +105,7 @@ impl<Q: QueuePair> Engine<Q> {
             Step::Begin => {
                 // Before the serving thread is woken, which looks for holds.
                 turn.shared.holds.set_stream(class, true);
-                turn.executor.ring_soon()
+                turn.executor.ring_soon(turn.shared.peer)
             }
         };
         if is_held {

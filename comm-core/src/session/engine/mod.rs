@@ -133,6 +133,11 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
+    /// Returns whether there is a link, and no message or operation of this side is in flight or waits.
+    pub(super) fn is_at_rest(&self, shared: &Shared<Q::Lease>) -> bool {
+        self.phase.is_linked() && self.work.in_flight() == 0 && !self.is_left(shared)
+    }
+
     /// Returns whether any message waits to be sent.
     #[inline(always)]
     pub(super) fn is_left(&self, shared: &Shared<Q::Lease>) -> bool {

@@ -95,7 +95,7 @@ impl Shared {
         let handshake = handshake.within(ESTABLISH);
         let mut link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
         for pair in [&mut link.control, &mut link.bulk] {
-            pair.on_blocked(serving::waker(&self.host));
+            pair.on_blocked(serving::waker(&self.host, agreement.peer));
         }
         let polling = link.control.busy_polling();
         let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];

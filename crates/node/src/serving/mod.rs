@@ -13,10 +13,10 @@ use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsRawFd as _;
 use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockWriteGuard, Weak};
 use std::task::Wake;
 use std::thread::JoinHandle;
 
@@ -29,9 +29,10 @@ use pronto_core::{Clock, Executor, Nanos};
 use pronto_expedite::schedule::{CALLER, set_nice};
 use pronto_progress::{
     AfterPanic, BusyPoll, BusyPollError, Cost, Engine, EngineDriver, EngineThreads, Manager, Place, Priority,
-    Registration, Sleep, Source, Spec, Tasklet, TimeoutFinding, Trigger, Triggers, panic_message,
+    Registration, Rouse, Sleep, Source, Spec, Tasklet, TimeoutFinding, Trigger, Triggers, panic_message,
 };
 use pronto_sync::atomic::{AtomicUsize, Ordering};
+use pronto_wire::NodeId;
 
 use crate::host::{NodeClock, NodeHost, NodeSession};
 use crate::measure::calibrate;
@@ -63,6 +64,8 @@ pub(crate) struct Serving {
     queued: AtomicUsize,
     /// Runs the queued messages.
     handles: OnceLock<Tasklet>,
+    /// Handles of the peers' sources.
+    rouses: RwLock<HashMap<NodeId, Rouse>>,
     /// Busy polling of devices during sleeps, if it is configured, and the result of setting it.
     devices: OnceLock<(BusyPoll, Result<(), BusyPollError>)>,
 }
@@ -72,7 +75,14 @@ impl Serving {
         let boosting = Arc::clone(boosting);
         let manager = Manager::watched(engine, clock, Box::new(move |fd| boosting.watch(fd)))?;
         let (queue, queued) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { manager, queue, queued, handles: OnceLock::new(), devices: OnceLock::new() })
+        Ok(Self {
+            manager,
+            queue,
+            queued,
+            handles: OnceLock::new(),
+            rouses: RwLock::default(),
+            devices: OnceLock::new(),
+        })
     }
 
     /// Configures the kernel to poll devices before the serving thread sleeps, unless `wanted.micros` is 0.
@@ -115,6 +125,23 @@ impl Serving {
     /// Wakes the thread if it sleeps.
     pub(crate) fn wake(&self) {
         self.manager.wake();
+    }
+
+    /// Makes the thread poll this peer, for work that no event reports, and wakes it if it sleeps.
+    pub(crate) fn wake_for(&self, peer: NodeId) {
+        self.rouse(peer);
+        self.wake();
+    }
+
+    fn rouses(&self) -> RwLockWriteGuard<'_, HashMap<NodeId, Rouse>> {
+        self.rouses.write().expect("no holder panics")
+    }
+
+    /// Ends the rest of this peer's source, if it rests.
+    pub(crate) fn rouse(&self, peer: NodeId) {
+        if let Some(rouse) = self.rouses.read().expect("no holder panics").get(&peer) {
+            rouse.rouse();
+        }
     }
 
     /// Makes the thread check peers, links and whether the node stops.
@@ -177,14 +204,14 @@ impl Serving {
     }
 }
 
-/// Returns a waker for the serving thread of a node. A connection uses it when its channel must be watched for other events than
-/// before. Does not keep the node alive.
-pub(crate) fn waker(host: &Arc<NodeHost>) -> Waker {
-    Waker::from(Arc::new(WakeServing(Arc::downgrade(host))))
+/// Returns a waker for the serving thread of a node. A connection of this peer uses it when its channel must be watched for other events
+/// than before. Does not keep the node alive.
+pub(crate) fn waker(host: &Arc<NodeHost>, peer: NodeId) -> Waker {
+    Waker::from(Arc::new(WakeServing(Arc::downgrade(host), peer)))
 }
 
 #[derive(Debug)]
-struct WakeServing(Weak<NodeHost>);
+struct WakeServing(Weak<NodeHost>, NodeId);
 
 impl Wake for WakeServing {
     fn wake(self: Arc<Self>) {
@@ -193,7 +220,7 @@ impl Wake for WakeServing {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(host) = self.0.upgrade() {
-            host.serving.wake();
+            host.serving.wake_for(self.1);
         }
     }
 }
@@ -270,6 +297,10 @@ impl Source for PeerSource {
         self.session.disarm();
     }
 
+    fn may_rest(&mut self) -> bool {
+        self.session.may_rest()
+    }
+
     fn channels(&mut self) -> [Option<Channel>; 2] {
         self.session.channels(&*self.host)
     }
@@ -300,6 +331,10 @@ impl Source for PeerSource {
 struct Served {
     session: Arc<NodeSession>,
     _source: Registration,
+    rouse: Rouse,
+    /// Time of the session's last tick, and of the next one if nothing happens before.
+    last_tick: Nanos,
+    next_due: Nanos,
 }
 
 /// Ends the session of a peer if a holder of its engine lock panicked, so that the peer can be linked again. Aborts the process if this
@@ -416,10 +451,15 @@ impl ServingDriver {
 
     /// Registers new peers as sources, and removes those that are gone.
     fn serve(&mut self, sessions: Vec<Arc<NodeSession>>) {
-        let mut served = core::mem::take(&mut self.served);
+        let mut served = core::mem::take(&mut self.served).into_iter().peekable();
+        let mut has_gone = false;
+        // Both are in the order of the peers' ids.
         for session in sessions {
-            if let Some(known) = served.iter().position(|served| Arc::ptr_eq(&served.session, &session)) {
-                self.served.push(served.swap_remove(known));
+            while served.next_if(|known| known.session.peer() < session.peer()).is_some() {
+                has_gone = true;
+            }
+            if let Some(known) = served.next_if(|known| Arc::ptr_eq(&known.session, &session)) {
+                self.served.push(known);
                 continue;
             }
             let source = PeerSource {
@@ -430,9 +470,18 @@ impl ServingDriver {
                 back_off: BackOff::default(),
             };
             match self.host.serving.manager.register(spec(), source) {
-                Ok(registration) => self.served.push(Served { session, _source: registration }),
+                Ok(registration) => {
+                    let rouse = registration.rouse();
+                    let (last_tick, next_due) = (self.host.now(), Nanos::ZERO);
+                    self.host.serving.rouses().insert(session.peer(), rouse.clone());
+                    self.served.push(Served { session, _source: registration, rouse, last_tick, next_due });
+                }
                 Err(error) => tracing::error!(peer = %session.peer(), %error, "cannot serve a peer"),
             }
+        }
+        if has_gone || served.next().is_some() {
+            let present = self.served.iter().map(|served| (served.session.peer(), served.rouse.clone()));
+            *self.host.serving.rouses() = present.collect();
         }
     }
 
@@ -465,7 +514,9 @@ impl EngineDriver for ServingDriver {
         let spins = decision.polls_for() == Nanos::NEVER;
         if self.reported_spinning.replace(Some(spins)) != Some(spins) {
             let state = if spins { ServingState::Spinning } else { ServingState::Working };
-            self.served.iter().for_each(|served| served.session.set_serving(state, host));
+            // To a session that rests, the thread sleeps.
+            let awake = self.served.iter().filter(|served| !served.rouse.rests());
+            awake.for_each(|served| served.session.set_serving(state, host));
         }
         decision
     }
@@ -518,9 +569,21 @@ impl EngineDriver for ServingDriver {
     fn tick(&mut self, now: Nanos) {
         let mut busy = false;
         let mut due = now + IDLE_TICK;
-        for Served { session, .. } in &self.served {
+        let late = now.since(self.next_tick());
+        for served in &mut self.served {
+            let session = &served.session;
+            // At rest nothing is received and no call is open, so nothing but the time is due.
+            if served.rouse.rests()
+                && now < served.next_due
+                && session.open_calls() == 0
+                && !session.is_room_awaited()
+            {
+                due = due.min(served.next_due);
+                continue;
+            }
+            let slept = now.since(served.last_tick).since(late);
             let mut sink = ServingSink::new(&self.host, session);
-            let tick = || session.tick(now, self.tick_after, &mut sink, &*self.host);
+            let tick = || session.tick(now, slept, &mut sink, &*self.host);
             // A panic must not prevent the ticks of other peers.
             let ticked = catch_unwind(AssertUnwindSafe(tick)).unwrap_or_else(|panic| {
                 tracing::error!(peer = %session.peer(), why = panic_message(&*panic), "a tick panicked");
@@ -531,6 +594,7 @@ impl EngineDriver for ServingDriver {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
                     busy |= session.is_room_awaited();
                     due = due.min(ticked.next_due);
+                    (served.last_tick, served.next_due) = (now, ticked.next_due);
                 }
                 // A caller holds the engine lock, so the tick is repeated soon.
                 None => {
@@ -544,7 +608,8 @@ impl EngineDriver for ServingDriver {
         }
         due = due.min(self.host.events.tasks.next_due());
         // The next `refresh` removes the sources of forgotten peers.
-        self.served.iter().for_each(|served| self.host.forget_if_gone(&served.session));
+        let may_be_gone = self.served.iter().filter(|served| !served.rouse.rests());
+        may_be_gone.for_each(|served| self.host.forget_if_gone(&served.session));
         self.last_tick = now;
         self.hurried = false;
         self.tick_after = if busy { BUSY_TICK } else { due.since(now).max(BUSY_TICK) };

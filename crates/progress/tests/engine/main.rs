@@ -4,6 +4,7 @@ mod blocking;
 mod faults;
 mod hung_up;
 mod idle;
+mod resting;
 mod rig;
 mod tasklets;
 mod triggers;

@@ -30,6 +30,7 @@ mod lengths;
 mod liveness;
 mod lost_wake_ups;
 mod malformed_reply;
+mod many_peers;
 mod on_demand;
 mod order;
 mod other_user;

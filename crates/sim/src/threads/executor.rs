@@ -8,6 +8,7 @@ use pronto_core::note::{Note, What};
 use pronto_core::{Clock, Nanos};
 use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_sync::{ARMED, WakeWord};
+use pronto_wire::NodeId;
 
 use super::scheduler::{self, LostWakeUps, Why};
 use super::thread::{Asleep, SleepOn};
@@ -62,6 +63,13 @@ impl ThreadExecutor {
     /// Returns a time of the node's clock in the world's time.
     pub(super) fn in_world(&self, time: Nanos) -> Nanos {
         self.0.clock.in_world(time)
+    }
+
+    /// Wakes the serving thread, if it sleeps.
+    pub(super) fn wake_server(&self) {
+        if self.0.serving.needs_wake() {
+            scheduler::alert(self.0.place);
+        }
     }
 
     /// The program's own pause.
@@ -130,20 +138,18 @@ impl Executor for ThreadExecutor {
         each.map(|channel| channel.is_some_and(|channel| woken.ready.contains(&channel)))
     }
 
-    fn wake_serving_thread(&self) {
-        if self.0.serving.needs_wake() {
-            scheduler::alert(self.0.place);
-        }
+    fn wake_serving_thread(&self, _: NodeId) {
+        self.wake_server();
     }
 
-    fn ring_soon(&self) -> bool {
-        self.wake_serving_thread();
+    fn ring_soon(&self, _: NodeId) -> bool {
+        self.wake_server();
         true
     }
 
     fn engine_failed(&self) {
         self.0.failed.store(true, Ordering::Release);
-        self.wake_serving_thread();
+        self.wake_server();
     }
 
     fn note(&self, note: Note) {

@@ -144,7 +144,7 @@ impl Node {
     pub(super) fn stop(&self) {
         self.stops.store(true, Ordering::Release);
         self.wake_worker();
-        self.executor.wake_serving_thread();
+        self.executor.wake_server();
     }
 
     /// Returns whether nothing is open in a session, and its credits are there: up to half a window may be returned only with the next
@@ -212,14 +212,14 @@ impl Sink<Lease> for NodeSink<'_> {
         drop(jobs);
         node.queued.fetch_add(1, Ordering::Relaxed);
         if thread == Thread::Waiting {
-            node.executor.wake_serving_thread();
+            node.executor.wake_server();
         }
     }
 
     fn event(&mut self, event: Event) {
         self.node.ledger().event(self.node.id, 1, self.session.peer(), &event);
         // The serving thread sleeps in the channels of the new link from now on.
-        self.node.executor.wake_serving_thread();
+        self.node.executor.wake_server();
     }
 }
 
