@@ -45,6 +45,9 @@ pub(crate) struct Poller {
     direct: Direct,
     pub(crate) group: Group,
     resting: Resting,
+    /// The sources that rest from the next sleep on, and those that do not: kept so that going to sleep allocates nothing.
+    rest: Vec<(u64, [Option<Channel>; 2])>,
+    awake: Vec<u64>,
     /// Tokens of the group's sources, by id.
     grouped: HashMap<u64, u64>,
     reports: Arc<Reports>,
@@ -52,7 +55,15 @@ pub(crate) struct Poller {
 
 impl Poller {
     pub(crate) fn new(group: Group, resting: Resting, reports: Arc<Reports>) -> Self {
-        Self { direct: Direct::default(), group, resting, grouped: HashMap::new(), reports }
+        Self {
+            direct: Direct::default(),
+            group,
+            resting,
+            rest: Vec::new(),
+            awake: Vec::new(),
+            grouped: HashMap::new(),
+            reports,
+        }
     }
 
     /// Adds and removes sources.
@@ -89,6 +100,7 @@ impl Poller {
                 discard(slot, &self.reports);
             }
         } else if let Some(slot) = self.direct.remove(id).or_else(|| self.resting.take(id)) {
+            self.resting.unwatch(id);
             discard(slot, &self.reports);
         }
     }
@@ -132,27 +144,41 @@ impl Poller {
         self.each_asked(|slot| slot.source.arm());
     }
 
-    /// Disarms those sources, except those that rest from now on.
+    /// Disarms those sources.
     pub(crate) fn disarm(&mut self) {
-        let many = self.direct.len() > FEW;
-        let mut rest = Vec::new();
-        self.each_asked(|slot| {
-            if many && let Some(channels) = begins_rest(slot) {
-                rest.push((slot.id, channels));
-            } else {
-                slot.source.disarm();
+        self.each_asked(|slot| slot.source.disarm());
+    }
+
+    /// Lets the sources rest that may, before a sleep and after the recheck. `version` is that of the channels. Returns the number of events
+    /// that their last polls found.
+    pub(crate) fn rest(&mut self, version: u64) -> usize {
+        if self.direct.len() + self.resting.len() <= FEW {
+            return 0;
+        }
+        let (mut rest, mut awake) = (core::mem::take(&mut self.rest), core::mem::take(&mut self.awake));
+        let mut taken = 0;
+        self.each_asked(|slot| match begins_rest(slot) {
+            Ok(channels) => rest.push((slot.id, channels)),
+            Err(found) => {
+                taken += found;
+                awake.push(slot.id);
             }
         });
-        for (id, channels) in rest {
+        for id in awake.drain(..) {
+            self.resting.unwatch(id);
+        }
+        for (id, channels) in rest.drain(..) {
             let Some(slot) = self.direct.remove(id) else { continue };
-            match self.resting.add(slot, channels) {
-                Ok(()) => self.reports.rests.add(1),
-                Err(slot) => {
-                    slot.announcement.withdraw();
-                    self.direct.add(slot);
-                }
+            if self.resting.watch(id, channels, version) {
+                self.reports.rests.add(1);
+                self.resting.add(slot);
+            } else {
+                slot.announcement.withdraw();
+                self.direct.add(slot);
             }
         }
+        (self.rest, self.awake) = (rest, awake);
+        taken
     }
 
     /// Ends the rest of the sources that have an event, which the next poll finds.
@@ -273,19 +299,19 @@ impl Poller {
     }
 }
 
-/// Returns the channels of an armed source if it rests from now on.
-fn begins_rest(slot: &mut Slot) -> Option<[Option<Channel>; 2]> {
+/// Returns the channels of an armed source if it rests from now on, and otherwise the number of events that were found.
+fn begins_rest(slot: &mut Slot) -> Result<[Option<Channel>; 2], usize> {
     if slot.empty_polls < REST_AFTER || slot.spec.cost != Cost::MemoryOfMany || !slot.source.may_rest() {
-        return None;
+        return Err(0);
     }
     slot.announcement.make();
-    let is_empty = slot.source.poll() == 0;
+    let taken = slot.source.poll();
     let channels = slot.source.channels();
-    if is_empty && Resting::suits(&channels) {
-        return Some(channels);
+    if taken == 0 && Resting::suits(&channels) {
+        return Ok(channels);
     }
     slot.announcement.withdraw();
-    None
+    Err(taken)
 }
 
 /// Result of several poll batches.

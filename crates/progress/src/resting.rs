@@ -24,8 +24,8 @@ use crate::descriptor::{borrow, epoll_flags};
 use crate::manager::Shared;
 use crate::poller::{Change, Slot};
 
-/// Consecutive polls without an event after which a source may rest.
-pub(crate) const REST_AFTER: u32 = 4;
+/// Consecutive polls without an event after which a source may rest: one that has found the last event's end, and one after the arming.
+pub(crate) const REST_AFTER: u32 = 2;
 /// Number of sources up to which none rests: polling them is cheaper than moving them.
 pub(crate) const FEW: usize = 16;
 /// Maximum number of ready sources that one call takes out. The kernel returns the longest waiting ones first.
@@ -90,11 +90,21 @@ impl fmt::Debug for Rouse {
 /// The sources that rest.
 pub(crate) struct Resting {
     epoll: Epoll,
-    /// By the id of the source, which is its token.
-    slots: HashMap<u64, (Slot, [Option<Channel>; 2])>,
+    /// By id, which is the token of their channels.
+    slots: HashMap<u64, Slot>,
+    /// The channels that the epoll watches, by source. They stay there when a source is roused, as most rest again before the next sleep.
+    watched: HashMap<u64, Watched>,
     /// The source of each watched descriptor. The number of a closed descriptor may be that of another source's by the time its former source
     /// is removed.
-    watched: HashMap<i32, u64>,
+    owners: HashMap<i32, u64>,
+}
+
+/// Channels of a source in the epoll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Watched {
+    channels: [Option<Channel>; 2],
+    /// While the version of all channels is the same, a descriptor number refers to the same file.
+    version: u64,
 }
 
 impl Resting {
@@ -103,6 +113,7 @@ impl Resting {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             slots: HashMap::new(),
             watched: HashMap::new(),
+            owners: HashMap::new(),
         })
     }
 
@@ -121,47 +132,55 @@ impl Resting {
         channels.iter().any(Option::is_some) && channels.iter().flatten().all(reads)
     }
 
-    /// Adds a source, which has announced that it rests.
-    ///
-    /// # Errors
-    /// Returns the source if the kernel does not watch its channels.
-    pub(crate) fn add(&mut self, slot: Slot, channels: [Option<Channel>; 2]) -> Result<(), Slot> {
-        for channel in channels.iter().flatten() {
-            let event = EpollEvent::new(epoll_flags(channel.interest), slot.id);
-            if self.epoll.add(borrow(channel.fd), event).is_err() {
-                self.unwatch(slot.id, &channels);
-                return Err(slot);
-            }
-            self.watched.insert(channel.fd, slot.id);
+    /// Watches the channels of a source. Returns false if the kernel does not.
+    pub(crate) fn watch(&mut self, id: u64, channels: [Option<Channel>; 2], version: u64) -> bool {
+        let wanted = Watched { channels, version };
+        if self.watched.get(&id) == Some(&wanted) {
+            return true;
         }
-        self.slots.insert(slot.id, (slot, channels));
-        Ok(())
+        self.unwatch(id);
+        self.watched.insert(id, wanted);
+        for Channel { fd, interest } in channels.into_iter().flatten() {
+            if self.epoll.add(borrow(fd), EpollEvent::new(epoll_flags(interest), id)).is_err() {
+                self.unwatch(id);
+                return false;
+            }
+            self.owners.insert(fd, id);
+        }
+        true
     }
 
-    /// Removes a source.
+    /// Removes the channels of a source that does not rest during the next sleep.
+    pub(crate) fn unwatch(&mut self, id: u64) {
+        let Some(Watched { channels, .. }) = self.watched.remove(&id) else { return };
+        for Channel { fd, .. } in channels.into_iter().flatten() {
+            if self.owners.get(&fd) == Some(&id) {
+                self.owners.remove(&fd);
+                // The kernel has already removed a closed descriptor, so this may fail.
+                let _gone = self.epoll.delete(borrow(fd));
+            }
+        }
+    }
+
+    /// Adds a source that has announced that it rests, and whose channels are watched.
+    pub(crate) fn add(&mut self, slot: Slot) {
+        debug_assert!(self.watched.contains_key(&slot.id), "a resting source is watched");
+        self.slots.insert(slot.id, slot);
+    }
+
+    /// Takes a source out, whose rest ends.
     pub(crate) fn take(&mut self, id: u64) -> Option<Slot> {
-        let (slot, channels) = self.slots.remove(&id)?;
-        self.unwatch(id, &channels);
+        let slot = self.slots.remove(&id)?;
         slot.announcement.withdraw();
         Some(slot)
     }
 
-    /// Removes the sources that have an event, up to [`BATCH`].
+    /// Takes the sources out that have an event, up to [`BATCH`].
     pub(crate) fn take_ready(&mut self) -> Vec<Slot> {
         let mut events = [EpollEvent::empty(); BATCH];
         let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         // A source with two ready channels is found twice.
         events[..ready].iter().filter_map(|event| self.take(event.data())).collect()
-    }
-
-    fn unwatch(&mut self, id: u64, channels: &[Option<Channel>; 2]) {
-        for Channel { fd, .. } in channels.iter().flatten() {
-            if self.watched.get(fd) == Some(&id) {
-                self.watched.remove(fd);
-                // The kernel has already removed a closed descriptor, so this may fail.
-                let _gone = self.epoll.delete(borrow(*fd));
-            }
-        }
     }
 }
 
@@ -205,21 +224,40 @@ mod tests {
         let second = loop {
             let first = event();
             let (number, its) = (first.as_fd().as_raw_fd(), channels(&first));
-            assert!(resting.add(slot(1), its).is_ok());
+            assert!(resting.watch(1, its, 0));
+            resting.add(slot(1));
             drop(first);
             let second = event();
             if second.as_fd().as_raw_fd() == number {
                 break second;
             }
             assert!(resting.take(1).is_some() && others.len() < 1_000);
+            resting.unwatch(1);
             others.push(second);
         };
-        assert!(resting.add(slot(2), channels(&second)).is_ok());
+        assert!(resting.watch(2, channels(&second), 0));
+        resting.add(slot(2));
         assert_eq!(resting.take(1).map(|slot| slot.id), Some(1));
+        resting.unwatch(1);
         second.write(1).expect("its count is small");
         let ready: Vec<_> = resting.take_ready().iter().map(|slot| slot.id).collect();
         assert_eq!(ready, [2], "the event of the second source was lost");
         assert_eq!(resting.len(), 0);
+    }
+
+    /// A new link may have a descriptor of the same number as the former one, which the kernel has forgotten.
+    #[test]
+    fn a_descriptor_of_another_version_is_watched_anew() {
+        let mut resting = Resting::new().expect("an epoll");
+        let event = event();
+        let its = channels(&event);
+        assert!(resting.watch(1, its, 7) && resting.watch(1, its, 7));
+        resting.epoll.delete(&event).expect("it was watched");
+        assert!(resting.watch(1, its, 8));
+        resting.add(slot(1));
+        event.write(1).expect("its count is small");
+        assert_eq!(resting.take_ready().len(), 1);
+        assert!(resting.take_ready().is_empty(), "it is watched, and does not rest");
     }
 
     #[test]

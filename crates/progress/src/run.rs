@@ -354,6 +354,8 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
         let now = shared.clock.now();
         let version = self.driver.version().wrapping_add(shared.generation.load(Ordering::Relaxed));
         let own = self.driver.channel();
+        let found = self.poller().rest(version);
+        self.taken += found;
         let poller = self.poller();
         shared.set.register(version, now, |wanted| {
             poller.collect(wanted);

@@ -298,7 +298,8 @@ impl Source for PeerSource {
     }
 
     fn may_rest(&mut self) -> bool {
-        self.session.may_rest()
+        // The module boosts the thread that waits in the epoll of a channel itself.
+        !self.host.boosting.needs_descriptors() && self.session.may_rest()
     }
 
     fn channels(&mut self) -> [Option<Channel>; 2] {
