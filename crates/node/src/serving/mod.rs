@@ -46,6 +46,8 @@ use crate::threads::sched_class;
 pub(crate) const BUSY_TICK: Nanos = SAFETY_NET;
 /// Longest interval between ticks.
 const IDLE_TICK: Nanos = Nanos::from_secs(10);
+/// Time after a payload for which each tick looks for memory that its session no longer needs.
+const FREES: Nanos = Nanos::from_secs(1);
 /// Nice value of a spare thread. It is low enough to leave the CPU to other threads, and not so low that the spare starves, because
 /// the spare holds a role that the serving thread takes back.
 const SPARE_NICE: i32 = 10;
@@ -336,6 +338,9 @@ struct Served {
     /// Time of the session's last tick, and of the next one if nothing happens before.
     last_tick: Nanos,
     next_due: Nanos,
+    /// Payload bytes sent and received as of the last tick, and time until which the session frees the memory that they took.
+    bytes: u64,
+    frees_until: Nanos,
 }
 
 /// Ends the session of a peer if a holder of its engine lock panicked, so that the peer can be linked again. Aborts the process if this
@@ -473,9 +478,17 @@ impl ServingDriver {
             match self.host.serving.manager.register(spec(), source) {
                 Ok(registration) => {
                     let rouse = registration.rouse();
-                    let (last_tick, next_due) = (self.host.now(), Nanos::ZERO);
+                    let last_tick = self.host.now();
                     self.host.serving.rouses().insert(session.peer(), rouse.clone());
-                    self.served.push(Served { session, _source: registration, rouse, last_tick, next_due });
+                    self.served.push(Served {
+                        session,
+                        _source: registration,
+                        rouse,
+                        last_tick,
+                        next_due: Nanos::ZERO,
+                        bytes: 0,
+                        frees_until: Nanos::ZERO,
+                    });
                 }
                 Err(error) => tracing::error!(peer = %session.peer(), %error, "cannot serve a peer"),
             }
@@ -573,8 +586,15 @@ impl EngineDriver for ServingDriver {
         let late = now.since(self.next_tick());
         for served in &mut self.served {
             let session = &served.session;
+            let bytes =
+                session.stats().bytes_sent.count().wrapping_add(session.stats().bytes_received.count());
+            if bytes != core::mem::replace(&mut served.bytes, bytes) {
+                served.frees_until = now + FREES;
+            }
+            let frees = now < served.frees_until;
             // At rest nothing is received and no call is open, so nothing but the time is due.
             if served.rouse.rests()
+                && !frees
                 && now < served.next_due
                 && session.open_calls() == 0
                 && !session.is_room_awaited()
@@ -594,7 +614,7 @@ impl EngineDriver for ServingDriver {
                 Some(ticked) => {
                     busy |= session.open_calls() != 0 || ticked.work_in_flight != 0;
                     busy |= session.is_room_awaited();
-                    due = due.min(ticked.next_due);
+                    due = due.min(ticked.next_due).min(if frees { now + FREES } else { Nanos::NEVER });
                     (served.last_tick, served.next_due) = (now, ticked.next_due);
                 }
                 // A caller holds the engine lock, so the tick is repeated soon.

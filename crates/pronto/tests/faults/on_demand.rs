@@ -198,6 +198,26 @@ fn the_end_of_a_peer_is_noticed_by_the_next_message() {
     });
 }
 
+/// Shows: calls.on-demand
+#[test]
+fn a_task_waits_for_the_next_incarnation() {
+    let _shared = shared_run();
+    let nodes = pair();
+    let peer = nodes[0].peer(2).unwrap();
+    add(&peer);
+    until_paused(&nodes);
+    let events = nodes[0].events();
+    let [one, two] = nodes;
+    let listened = two.listening()[0].to_string();
+    drop(two);
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| block_on(peer.call_async(&Add { values: vec![1, 2] })).unwrap().total);
+        event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
+        let _two = on_demand(2, &listened, 1, &one.listening()[0].to_string()).start().unwrap();
+        assert_eq!(call.join().unwrap(), 3);
+    });
+}
+
 /// Shows: operations.paused-peer-ends
 #[test]
 fn a_peer_that_was_restarted_meanwhile_is_another_incarnation() {
