@@ -189,7 +189,8 @@ impl<Q> Connection<Q> {
             responded_here: 0,
             requests_received: 0,
             control: VecDeque::new(),
-            notifications: VecDeque::new(),
+            // As many as may be in flight at first: a sender that was preempted does not find the queue shorter than its window.
+            notifications: VecDeque::with_capacity(peer_window.requests.into()),
             responses: VecDeque::new(),
             control_acks_due: 0,
             response_acks_due: (0, 0),

@@ -6,6 +6,8 @@
 //! also covers the work of a tick. The filter permits `sched_yield`. A thread that finds another one at its peer for 20 us, for example
 //! because that thread was preempted on the same CPU, yields; here three polling threads may share two CPUs.
 //!
+//! Windows do not grow here: their queues would grow with them, once, and allocate.
+//!
 //! Both nodes spin, not only the caller: a node whose own thread sleeps arms its channels when it goes back to sleep between two calls,
 //! and the next reply wakes it.
 #![expect(unsafe_code, reason = "installing a seccomp filter")]
@@ -15,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
 use nix::libc;
-use pronto::{Builder, Message, Node, Peer, WaitPolicy};
+use pronto::{Builder, Limits, Message, Node, Peer, WaitPolicy};
 
 #[derive(Message, Clone, Debug, PartialEq)]
 #[message(name = "system_calls.echo")]
@@ -133,7 +135,9 @@ fn run_role() {
 }
 
 fn serving(builder: Builder) -> Builder {
+    let limits = Limits::default();
     builder
+        .limits(Limits { requests: limits.first_requests, ..limits })
         .handle_inline(|_, ask: Ask| Echo { bytes: ask.bytes })
         .on_inline(|_, tell: Tell| {
             core::hint::black_box(tell.number);

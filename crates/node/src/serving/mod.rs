@@ -586,22 +586,23 @@ impl EngineDriver for ServingDriver {
         let late = now.since(self.next_tick());
         for served in &mut self.served {
             let session = &served.session;
-            let bytes =
-                session.stats().bytes_sent.count().wrapping_add(session.stats().bytes_received.count());
-            if bytes != core::mem::replace(&mut served.bytes, bytes) {
-                served.frees_until = now + FREES;
-            }
-            let frees = now < served.frees_until;
-            // At rest nothing is received and no call is open, so nothing but the time is due.
+            // At rest nothing is received and no call is open, so nothing but the time is due. A session that has moved anything since its last
+            // tick was awake at a tick afterwards, as that comes before its rest.
             if served.rouse.rests()
-                && !frees
                 && now < served.next_due
+                && now >= served.frees_until
                 && session.open_calls() == 0
                 && !session.is_room_awaited()
             {
                 due = due.min(served.next_due);
                 continue;
             }
+            let stats = session.stats();
+            let bytes = stats.bytes_sent.count().wrapping_add(stats.bytes_received.count());
+            if bytes != core::mem::replace(&mut served.bytes, bytes) {
+                served.frees_until = now + FREES;
+            }
+            let frees = now < served.frees_until;
             let slept = now.since(served.last_tick).since(late);
             let mut sink = ServingSink::new(&self.host, session);
             let tick = || session.tick(now, slept, &mut sink, &*self.host);
