@@ -164,7 +164,7 @@ fn micros(span: Duration) -> f64 {
     span.as_secs_f64() * 1e6
 }
 
-numbers!(COUNTS: u16, COUNT_NAMES = 50, 250, 1000, 10_000);
+numbers!(COUNTS: u16, COUNT_NAMES = 50, 250, 1000, 10000);
 
 /// The number of sessions that the claims are about.
 const JUDGED: u16 = 1000;

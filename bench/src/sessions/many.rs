@@ -1,8 +1,8 @@
 //! The process of the peers. One thread drives all of them; each has a session of its own and shares no node.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -133,7 +133,7 @@ impl Many {
     }
 
     /// The first `senders` peers keep [`WINDOW`] calls of 32 bytes open for about `span`. Returns the number of calls per second.
-    fn call(&mut self, senders: usize, span: Duration) -> anyhow::Result<u64> {
+    fn call(&mut self, senders: usize, span: Duration) -> anyhow::Result<f64> {
         type Open = VecDeque<Pending<Ask32, Still<TcpQueuePair>>>;
         let mut open: Vec<Open> = (0..senders).map(|_| VecDeque::with_capacity(WINDOW)).collect();
         let begun = clock::now();
@@ -163,7 +163,7 @@ impl Many {
                 anyhow::ensure!(ends.elapsed() < PATIENCE, "a call of 32 bytes got no reply");
             }
         }
-        Ok((calls as f64 / took.as_secs_f64()) as u64)
+        Ok(calls as f64 / took.as_secs_f64())
     }
 
     fn tick_if_due(&mut self) {

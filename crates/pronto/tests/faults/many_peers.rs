@@ -1,4 +1,4 @@
-//! A node with so many peers that most of their sources rest: nothing that happens to a resting peer is lost.
+//! A node with more peers than it polls in every round, so that the sources of most of them rest: nothing that happens to a resting peer is lost.
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
