@@ -32,7 +32,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let mut counts = run.params.kept("sessions", COUNTS, u16::to_string);
     if run.params.quick && !asked {
         counts.retain(|count| *count < 1000);
-        report.note("--quick skips 1,000 and 10,000 sessions; select them with --sessions 1000");
+        report.note("--quick skips 1,000 sessions and more; select them with --sessions 1000");
     }
     run.begin(counts.len());
     run.in_turns(
@@ -164,7 +164,7 @@ fn micros(span: Duration) -> f64 {
     span.as_secs_f64() * 1e6
 }
 
-numbers!(COUNTS: u16, COUNT_NAMES = 50, 250, 1000, 10000);
+numbers!(COUNTS: u16, COUNT_NAMES = 50, 250, 1000, 5000, 10000);
 
 /// The number of sessions that the claims are about.
 const JUDGED: u16 = 1000;

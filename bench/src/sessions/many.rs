@@ -27,6 +27,8 @@ use crate::side::{Arguments, Side};
 pub(crate) const PEERS: Side =
     Side { name: "serve-many-peers", arguments: &["address", "count"], more: None, run: serve };
 
+/// Descriptors other than those of the sessions, in either process.
+const OTHERS: u64 = 100;
 /// Number of threads that make links at the beginning.
 const DIALLERS: usize = 4;
 /// Time between two passes over all sessions, in which they send the heartbeats that are due.
@@ -52,9 +54,14 @@ struct Many {
 
 /// Connects the peers, and does what the parent asks for, until the parent ends this process.
 fn serve(arguments: &Arguments<'_>) -> anyhow::Result<()> {
-    many_descriptors()?;
+    let (limit, count) = (many_descriptors()?, arguments.get::<u16>("count")?);
+    let needed = 2 * u64::from(count) + OTHERS;
+    anyhow::ensure!(
+        limit >= needed,
+        "{count} sessions need {needed} descriptors, and this process may have {limit}: raise the limit (ulimit -Hn)"
+    );
     let address = arguments.text("address")?.trim_start_matches("tcp:").parse().context("an address")?;
-    let mut many = Many::connect(address, arguments.get("count")?)?;
+    let mut many = Many::connect(address, count)?;
     child::say(UP)?;
     let (lines, asked) = mpsc::channel();
     // A separate thread waits for lines, because the peers send heartbeats meanwhile.

@@ -82,13 +82,13 @@ impl Peers {
     }
 }
 
-/// Raises the limit of descriptors of this process, as far as it may.
-fn many_descriptors() -> anyhow::Result<()> {
+/// Raises the limit of descriptors of this process, as far as it may. Returns the limit.
+fn many_descriptors() -> anyhow::Result<u64> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("reading the limit of descriptors")?;
     let raised = most.max(DESCRIPTORS);
     match setrlimit(Resource::RLIMIT_NOFILE, raised, raised) {
-        Err(Errno::EPERM) => setrlimit(Resource::RLIMIT_NOFILE, most, most),
-        outcome => outcome,
+        Err(Errno::EPERM) => setrlimit(Resource::RLIMIT_NOFILE, most, most).map(|()| most),
+        outcome => outcome.map(|()| raised),
     }
     .context("raising the limit of descriptors")
 }
