@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::ops::Range;
 
 use pronto_wire::{Acks, CallId, Class, Kind, Windows};
 
@@ -9,10 +10,11 @@ use super::doorbells::PendingDoorbell;
 use super::greeting::Agreement;
 use super::limits::CONTROL_WINDOW;
 use super::link::LinkInfo;
+use super::one_sided::CLASS as ONE_SIDED;
 use super::pausing::{Pausing, Usage};
 use super::stream::Stream;
 use crate::buf::SendRing;
-use crate::fabric::{FabricError, PeerFault, QueuePair};
+use crate::fabric::{FabricError, Grant, GrantError, GrantId, PeerFault, QueuePair, Region, Rights};
 use crate::time::Nanos;
 
 /// One link, which the engine drives.
@@ -75,6 +77,27 @@ impl<Q: QueuePair> Link<Q> {
             asks_again: now,
             grants: 0,
         }
+    }
+}
+
+impl<Q: QueuePair> Link<Q> {
+    /// Grants the peer access to a range of a region while the link lasts, and counts the grant.
+    pub(super) fn grant(
+        &mut self,
+        region: &Region,
+        range: Range<u64>,
+        rights: Rights,
+    ) -> Result<Grant, GrantError> {
+        let granted = self.connections[ONE_SIDED.index()].qp.grant(region, range, rights)?;
+        self.grants += 1;
+        Ok(granted)
+    }
+
+    /// Ends a grant of this link.
+    pub(super) fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
+        self.connections[ONE_SIDED.index()].qp.revoke(grant)?;
+        self.grants = self.grants.saturating_sub(1);
+        Ok(())
     }
 }
 

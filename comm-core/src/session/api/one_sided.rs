@@ -50,12 +50,11 @@ impl<Q: QueuePair> Session<Q> {
     ) -> Result<Grant, GrantError> {
         let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => {
-                let granted = link.connections[CLASS.index()].qp.grant(region, range, rights);
-                link.grants += u32::from(granted.is_ok());
-                granted
+            Some(link) => link.grant(region, range, rights),
+            None => {
+                self.want_link(executor);
+                Err(lost)
             }
-            None => Err(lost),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))
     }
@@ -63,11 +62,7 @@ impl<Q: QueuePair> Session<Q> {
     /// Ends a grant. The end of a link ends its grants, too.
     pub fn revoke(&self, grant: GrantId, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => {
-                let revoked = link.connections[CLASS.index()].qp.revoke(grant);
-                link.grants = link.grants.saturating_sub(u32::from(revoked.is_ok()));
-                revoked
-            }
+            Some(link) => link.revoke(grant),
             None => Ok(()),
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))

@@ -81,7 +81,7 @@ impl<Q: QueuePair> Engine<Q> {
                 return true;
             }
             // This fails only if the grant has already ended.
-            let _ended = link.connections[CLASS.index()].qp.revoke(lent.grant);
+            let _ended = link.revoke(lent.grant);
             false
         });
         before - table.lent.len()

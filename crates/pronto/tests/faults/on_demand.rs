@@ -116,6 +116,20 @@ fn messages_of_every_form_wait_for_the_link() {
     until_paused(&nodes);
     assert_eq!(peer.call(&Fetch { len: 100_000 }).unwrap().bytes.len(), 100_000);
     until_paused(&nodes);
+    // A long message by reference needs a grant, which ends with its link.
+    let (region, buffer) = (pronto::region(1 << 20).unwrap(), pronto::region(1 << 20).unwrap());
+    region.write(5, b"by reference").unwrap();
+    let mut receive = nodes[1].peer(1).unwrap().post(7, &buffer, 0..1 << 20).unwrap();
+    peer.send(7, &region, 0..1 << 20, TIMEOUT).unwrap();
+    assert!(receive.wait(TIMEOUT).is_ok());
+    let mut arrived = [0; 12];
+    buffer.read(5, &mut arrived).unwrap();
+    assert_eq!(&arrived, b"by reference");
+    until_paused(&nodes);
+    let error = peer.grant(&region, 0..8, pronto::Rights::READ).unwrap_err();
+    assert!(matches!(error, pronto::GrantError::Failed(_)), "{error:?}");
+    until("the refused grant has made a link", || !is_paused(&nodes[0], 2));
+    until_paused(&nodes);
     assert!(nodes[0].wait_for_peer(2, TIMEOUT).is_ok());
     assert_eq!(counter(&nodes[0], 2, "notifications_lost"), 0);
 }
