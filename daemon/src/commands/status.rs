@@ -329,6 +329,17 @@ mod tests {
         assert_eq!(as_json(&report)["peers"][0]["last_failure"], "shm:/y: nobody listens at this address");
     }
 
+    /// Shows: operations.paused, operations.json-state
+    #[test]
+    fn a_paused_peer_is_shown_as_one() {
+        let mut report = report();
+        (report.peers[0].linked, report.peers[0].paused) = (false, true);
+        assert!(as_text(&report, false).contains(" paused "), "{}", as_text(&report, false));
+        assert_eq!(as_json(&report)["peers"][0]["state"], "paused");
+        report.peers[0].paused = false;
+        assert_eq!(as_json(&report)["peers"][0]["state"], "link_lost");
+    }
+
     #[test]
     fn visitors_without_a_link_are_shown_on_demand() {
         let mut report = report();
