@@ -209,8 +209,11 @@ impl Manager {
 
     /// Sleeps on the channels of one source in place of the engine thread. An event that ends this sleep does not wake the engine
     /// thread, so the caller must process it. May return early. Returns which channels have an event.
-    pub fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
-        self.0.set.sleep_instead(channels, limit)
+    ///
+    /// If the source may rest, `first` is called before a thread sleeps on these channels for the first time, and has to rouse it: the kernel
+    /// must ask the caller's sleep before the engine's.
+    pub fn sleep_instead(&self, channels: &Channels, limit: Duration, first: impl FnOnce()) -> [bool; 2] {
+        self.0.set.sleep_instead(channels, limit, first)
     }
 
     /// Configures the kernel to poll network devices before the engine thread sleeps on connections over them.

@@ -150,8 +150,8 @@ impl Poller {
     }
 
     /// Lets the sources rest that may, before a sleep and after the recheck. `version` is that of the channels. Returns the number of events
-    /// that their last polls found.
-    pub(crate) fn rest(&mut self, version: u64) -> usize {
+    /// that their last polls found. `is_shared` tells whether a caller epoll watches a channel, too.
+    pub(crate) fn rest(&mut self, version: u64, is_shared: impl Fn(i32) -> bool) -> usize {
         if self.direct.len() + self.resting.len() <= FEW {
             return 0;
         }
@@ -169,7 +169,7 @@ impl Poller {
         }
         for (id, channels) in rest.drain(..) {
             let Some(slot) = self.direct.remove(id) else { continue };
-            if self.resting.watch(id, channels, version) {
+            if self.resting.watch(id, channels, version, &is_shared) {
                 self.reports.rests.add(1);
                 self.resting.add(slot);
             } else {

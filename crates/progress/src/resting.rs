@@ -23,6 +23,7 @@ use pronto_sync::atomic::{AtomicBool, Ordering, fence};
 use crate::descriptor::{borrow, epoll_flags};
 use crate::manager::Shared;
 use crate::poller::{Change, Slot};
+use crate::sleep_set::exclusive;
 
 /// Consecutive polls without an event after which a source may rest: one that has found the last event's end, and one after the arming.
 pub(crate) const REST_AFTER: u32 = 2;
@@ -103,6 +104,8 @@ pub(crate) struct Resting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Watched {
     channels: [Option<Channel>; 2],
+    /// Whether a thread of the program may sleep on each of them in a caller epoll, which the kernel asks first.
+    shared: [bool; 2],
     /// While the version of all channels is the same, a descriptor number refers to the same file.
     version: u64,
 }
@@ -133,15 +136,27 @@ impl Resting {
     }
 
     /// Watches the channels of a source. Returns false if the kernel does not.
-    pub(crate) fn watch(&mut self, id: u64, channels: [Option<Channel>; 2], version: u64) -> bool {
-        let wanted = Watched { channels, version };
+    ///
+    /// A channel that a caller epoll watches is watched exclusively and after that, so that an event wakes the engine only if no thread sleeps
+    /// there.
+    pub(crate) fn watch(
+        &mut self,
+        id: u64,
+        channels: [Option<Channel>; 2],
+        version: u64,
+        is_shared: impl Fn(i32) -> bool,
+    ) -> bool {
+        let shared = channels.map(|channel| channel.is_some_and(|channel| is_shared(channel.fd)));
+        let wanted = Watched { channels, shared, version };
         if self.watched.get(&id) == Some(&wanted) {
             return true;
         }
         self.unwatch(id);
         self.watched.insert(id, wanted);
-        for Channel { fd, interest } in channels.into_iter().flatten() {
-            if self.epoll.add(borrow(fd), EpollEvent::new(epoll_flags(interest), id)).is_err() {
+        for (channel, shared) in channels.into_iter().zip(shared) {
+            let Some(Channel { fd, interest }) = channel else { continue };
+            let flags = if shared { exclusive(interest) } else { epoll_flags(interest) };
+            if self.epoll.add(borrow(fd), EpollEvent::new(flags, id)).is_err() {
                 self.unwatch(id);
                 return false;
             }
@@ -224,7 +239,7 @@ mod tests {
         let second = loop {
             let first = event();
             let (number, its) = (first.as_fd().as_raw_fd(), channels(&first));
-            assert!(resting.watch(1, its, 0));
+            assert!(resting.watch(1, its, 0, |_| false));
             resting.add(slot(1));
             drop(first);
             let second = event();
@@ -235,7 +250,7 @@ mod tests {
             resting.unwatch(1);
             others.push(second);
         };
-        assert!(resting.watch(2, channels(&second), 0));
+        assert!(resting.watch(2, channels(&second), 0, |_| false));
         resting.add(slot(2));
         assert_eq!(resting.take(1).map(|slot| slot.id), Some(1));
         resting.unwatch(1);
@@ -251,9 +266,9 @@ mod tests {
         let mut resting = Resting::new().expect("an epoll");
         let event = event();
         let its = channels(&event);
-        assert!(resting.watch(1, its, 7) && resting.watch(1, its, 7));
+        assert!(resting.watch(1, its, 7, |_| false) && resting.watch(1, its, 7, |_| false));
         resting.epoll.delete(&event).expect("it was watched");
-        assert!(resting.watch(1, its, 8));
+        assert!(resting.watch(1, its, 8, |_| true));
         resting.add(slot(1));
         event.write(1).expect("its count is small");
         assert_eq!(resting.take_ready().len(), 1);

@@ -354,7 +354,7 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
         let now = shared.clock.now();
         let version = self.driver.version().wrapping_add(shared.generation.load(Ordering::Relaxed));
         let own = self.driver.channel();
-        let found = self.poller().rest(version);
+        let found = self.poller().rest(version, |fd| shared.set.is_shared(fd));
         self.taken += found;
         let poller = self.poller();
         shared.set.register(version, now, |wanted| {

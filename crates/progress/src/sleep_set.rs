@@ -141,9 +141,25 @@ impl SleepSet {
         let _full = self.wake.write(1);
     }
 
-    /// Sleeps on a source's channels in place of the engine. May return early. Returns which have an event, by class.
-    pub(crate) fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
-        let Some(epoll) = self.caller_epoll(channels) else { return sleep_in_poll(channels, limit) };
+    /// Returns whether a caller epoll watches this channel as well.
+    pub(crate) fn is_shared(&self, fd: i32) -> bool {
+        self.registered.lock().expect("no holder panics").shared.contains(&fd)
+    }
+
+    /// Sleeps on a source's channels in place of the engine. Calls `first` if no thread has slept on them before. May return early. Returns
+    /// which have an event, by class.
+    pub(crate) fn sleep_instead(
+        &self,
+        channels: &Channels,
+        limit: Duration,
+        first: impl FnOnce(),
+    ) -> [bool; 2] {
+        let Some((epoll, is_new)) = self.caller_epoll(channels) else {
+            return sleep_in_poll(channels, limit);
+        };
+        if is_new {
+            first();
+        }
         let millis = u16::try_from(limit.as_millis()).unwrap_or(u16::MAX);
         if millis == 0 {
             // An epoll counts in milliseconds, which is too coarse for this limit.
@@ -157,14 +173,14 @@ impl SleepSet {
         [has_event(0), has_event(1)]
     }
 
-    /// Returns the caller epoll of these channels, which the first call creates.
-    fn caller_epoll(&self, channels: &Channels) -> Option<Arc<Epoll>> {
+    /// Returns the caller epoll of these channels, and whether this call has created it.
+    fn caller_epoll(&self, channels: &Channels) -> Option<(Arc<Epoll>, bool)> {
         let mut registered = self.registered.lock().expect("no holder panics");
         let Registered { now, caller_epolls, shared, .. } = &mut *registered;
         if let Some(known) = caller_epolls.get(&channels.owner)
             && known.channels == *channels
         {
-            return Some(Arc::clone(&known.epoll));
+            return Some((Arc::clone(&known.epoll), false));
         }
         let made = CallerEpoll::new(channels)?;
         for fd in made.shared() {
@@ -176,7 +192,7 @@ impl SleepSet {
         let epoll = Arc::clone(&made.epoll);
         caller_epolls.insert(channels.owner, made);
         drop(registered);
-        Some(epoll)
+        Some((epoll, true))
     }
 
     /// Adds a descriptor to the engine's epoll behind all its other watchers.
@@ -341,7 +357,7 @@ fn is_ready(fd: i32) -> bool {
 }
 
 /// Returns the epoll flags for an interest in a descriptor that other epolls watch as well.
-fn exclusive(interest: Interest) -> EpollFlags {
+pub(crate) fn exclusive(interest: Interest) -> EpollFlags {
     epoll_flags(interest) | EpollFlags::EPOLLEXCLUSIVE
 }
 
@@ -400,7 +416,7 @@ mod tests {
         let (_open, never) = std::sync::mpsc::channel::<()>();
         (1..=20).find_map(|attempt| {
             let woken = std::thread::scope(|scope| {
-                let sleeper = scope.spawn(|| set.sleep_instead(channels, Duration::from_secs(20)));
+                let sleeper = scope.spawn(|| set.sleep_instead(channels, Duration::from_secs(20), || ()));
                 let _timed_out = never.recv_timeout(attempt * Duration::from_millis(5));
                 of.write(1).expect("its count is small");
                 sleeper.join().expect("it does not panic")
@@ -418,7 +434,7 @@ mod tests {
         let (set, one, two) = (set(), event(), event());
         register(&set, 1, &[&one, &two]);
         let both = link(1, [Some(channel(&one)), Some(channel(&two))]);
-        assert_eq!(set.sleep_instead(&both, LIMIT), [false; 2]);
+        assert_eq!(set.sleep_instead(&both, LIMIT, || ()), [false; 2]);
         for version in 1..4 {
             assert_eq!(woken_alone(&set, &both, &one), Some([true, false]), "version {version}");
             assert_eq!(woken_alone(&set, &both, &two), Some([false, true]));
@@ -431,10 +447,10 @@ mod tests {
         let (set, one) = (set(), event());
         register(&set, 1, &[&one]);
         let only = link(1, [Some(channel(&one)), None]);
-        assert_eq!(set.sleep_instead(&only, LIMIT), [false; 2]);
+        assert_eq!(set.sleep_instead(&only, LIMIT, || ()), [false; 2]);
         one.write(1).expect("its count is small");
         assert!(wakes(&set, &one));
-        assert_eq!(set.sleep_instead(&only, LIMIT), [true, false], "it is still there");
+        assert_eq!(set.sleep_instead(&only, LIMIT, || ()), [true, false], "it is still there");
     }
 
     /// A link was replaced while a caller slept on the old one's channel, and the caller will not sleep on the new one's.
@@ -442,7 +458,7 @@ mod tests {
     fn a_channel_that_replaces_a_shared_one_wakes_the_engine() {
         let (set, old, new) = (set(), event(), event());
         register(&set, 1, &[&old]);
-        assert_eq!(set.sleep_instead(&link(1, [Some(channel(&old)), None]), LIMIT), [false; 2]);
+        assert_eq!(set.sleep_instead(&link(1, [Some(channel(&old)), None]), LIMIT, || ()), [false; 2]);
         register(&set, 2, &[&new]);
         new.write(1).expect("its count is small");
         assert!(wakes(&set, &new));
@@ -452,7 +468,7 @@ mod tests {
     fn a_channel_that_is_slept_on_before_the_engine_knows_it_is_shared() {
         let (set, new) = (set(), event());
         let only = link(1, [None, Some(channel(&new))]);
-        assert_eq!(set.sleep_instead(&only, LIMIT), [false; 2]);
+        assert_eq!(set.sleep_instead(&only, LIMIT, || ()), [false; 2]);
         register(&set, 0, &[&new]);
         assert_eq!(woken_alone(&set, &only, &new), Some([false, true]));
     }
@@ -462,17 +478,17 @@ mod tests {
         let (set, one) = (set(), event());
         let both = link(1, [Some(channel(&one)); 2]);
         one.write(1).expect("its count is small");
-        assert_eq!(set.sleep_instead(&both, LIMIT), [true; 2]);
-        assert_eq!(set.sleep_instead(&both, Duration::from_micros(50)), [true; 2]);
+        assert_eq!(set.sleep_instead(&both, LIMIT, || ()), [true; 2]);
+        assert_eq!(set.sleep_instead(&both, Duration::from_micros(50), || ()), [true; 2]);
     }
 
     #[test]
     fn a_new_link_has_its_own_caller_epoll() {
         let (set, one, two) = (set(), event(), event());
         register(&set, 1, &[&one, &two]);
-        assert_eq!(set.sleep_instead(&link(1, [Some(channel(&one)), None]), LIMIT), [false; 2]);
+        assert_eq!(set.sleep_instead(&link(1, [Some(channel(&one)), None]), LIMIT, || ()), [false; 2]);
         let second = link(2, [Some(channel(&two)), None]);
-        assert_eq!(set.sleep_instead(&second, LIMIT), [false; 2]);
+        assert_eq!(set.sleep_instead(&second, LIMIT, || ()), [false; 2]);
         assert_eq!(woken_alone(&set, &second, &two), Some([true, false]));
     }
 

@@ -202,7 +202,8 @@ impl Serving {
 
     /// Sleeps on a peer's channels in place of the serving thread. Returns which have an event.
     pub(crate) fn sleep_instead(&self, channels: &Channels, limit: Duration) -> [bool; 2] {
-        self.manager.sleep_instead(channels, limit)
+        let peer = u16::try_from(channels.owner).map(NodeId);
+        self.manager.sleep_instead(channels, limit, || _ = peer.map(|peer| self.rouse(peer)))
     }
 }
 

@@ -147,3 +147,26 @@ fn resting_peers_stay_up() {
     });
     assert!(events.try_next().is_none(), "no peer is taken for silent");
 }
+
+/// Shows: operations.rests
+#[test]
+fn a_reply_of_a_resting_peer_wakes_its_caller_alone() {
+    let _shared = shared_run();
+    let (server, clients, _wire) = many("rest-calls");
+    let peers: Vec<_> = clients.iter().map(|client| server.peer(client.node.id()).unwrap()).collect();
+    let sleeps = || server.status().progress.iter().find(|(name, _)| *name == "sleeps").unwrap().1;
+    // The first calls make the epolls of the calling threads.
+    peers.iter().for_each(add);
+    let rests_again = || {
+        // Peers rest when the serving thread goes back to sleep.
+        add(&clients[0].server);
+    };
+    rests_again();
+    let (before, rounds) = (sleeps(), 20);
+    for _ in 0..rounds {
+        peers.iter().for_each(add);
+        rests_again();
+    }
+    let (slept, calls) = (sleeps() - before, rounds * u64::from(PEERS));
+    assert!(slept < calls / 2, "{calls} calls have woken the serving thread {slept} times");
+}
