@@ -150,7 +150,8 @@ impl<H: Host> Peer<H> {
             if self.is_up() {
                 outcome = self.call_once(request, left, reply);
             } else {
-                self.ends.host.pause();
+                self.ends.session.want_link(&*self.ends.host);
+                self.ends.host.pause_for_link();
             }
         }
         outcome

@@ -37,6 +37,11 @@ pub trait Host: Executor + Send + Sync + fmt::Debug + 'static {
     /// Yields the CPU for a moment, because of back-pressure.
     fn pause(&self);
 
+    /// Yields the CPU for a moment, because there is no link yet.
+    fn pause_for_link(&self) {
+        self.pause();
+    }
+
     /// Returns a future that ends a moment later, because of back-pressure.
     fn pause_async(self: &Arc<Self>) -> impl Future<Output = ()> + Send;
 }

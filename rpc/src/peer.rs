@@ -287,6 +287,9 @@ impl<H: Host> Peer<H> {
         let owner = crate::encode::owner_of::<M>();
         let loan = |len| self.ends.session.loan_after_reaping(M::CLASS, len, owner, &*self.ends.host);
         encode(message, loan).map_err(|error| match error {
+            NotEncoded::Send(SendError::NoRing) if self.is_up() && self.ends.session.is_on_demand() => {
+                SendError::Connecting { peer: self.node(), class: M::CLASS }.into()
+            }
             NotEncoded::Send(SendError::NoRing) => SendError::NotConnected { peer: self.node() }.into(),
             NotEncoded::Send(refused) => refused.into(),
             NotEncoded::Full(full) => CallRejection::Encoding(full).into(),
@@ -329,6 +332,7 @@ impl<H: Host> Peer<H> {
             let mut sink = self.ends.host.waiting_sink(&self.ends.session);
             match session.wait_for_room(wait, &refused, host.now(), &mut sink, host) {
                 AfterRefusal::Retry => {}
+                AfterRefusal::Pause if refused.is_for_link() => host.pause_for_link(),
                 AfterRefusal::Pause => host.pause(),
                 AfterRefusal::GiveUp => return outcome,
             }

@@ -89,7 +89,10 @@ impl<M: Request + Sync> Service<M> for Client<M> {
     fn call(&mut self, request: M) -> Calling<M> {
         let state = match self.peer.start_within(&request, self.timeout) {
             Ok(pending) => State::Sent(pending),
-            Err(error) if error.is_retryable() && self.peer.is_up() => {
+            Err(error)
+                if error.is_retryable()
+                    && (self.peer.is_up() || self.peer.session().is_on_demand()) =>
+            {
                 let (peer, timeout) = (self.peer.clone(), self.timeout);
                 let queued = Queued::new(Arc::clone(&self.room));
                 State::Queued(Box::pin(async move {

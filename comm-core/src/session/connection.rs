@@ -141,6 +141,8 @@ pub(super) struct Connection<Q> {
     pub(super) control: VecDeque<u16>,
     /// Sequence numbers of unacknowledged notifications.
     pub(super) notifications: VecDeque<u16>,
+    /// Notifications sent, wrapping.
+    pub(super) notified: u16,
     /// Sequence numbers of responses whose payload is kept until they are acknowledged.
     pub(super) responses: VecDeque<(u16, CallId)>,
     /// Acks due: control messages received since the last acknowledgement to the peer.
@@ -214,6 +216,7 @@ impl<Q> Connection<Q> {
             control: VecDeque::new(),
             // As many as may be in flight at first: a sender that was preempted does not find the queue shorter than its window.
             notifications: VecDeque::with_capacity(peer_window.requests.into()),
+            notified: 0,
             responses: VecDeque::new(),
             control_acks_due: 0,
             response_acks_due: (0, 0),
@@ -342,7 +345,10 @@ impl<Q> Connection<Q> {
     pub(super) fn was_posted(&mut self, kind: &Kind) {
         match kind {
             Kind::Request { .. } | Kind::Reply { .. } | Kind::Failure { .. } => {}
-            Kind::Notification { .. } => self.notifications.push_back(self.sent),
+            Kind::Notification { .. } => {
+                self.notified = self.notified.wrapping_add(1);
+                self.notifications.push_back(self.sent);
+            }
             Kind::Cancel { .. }
             | Kind::Credit
             | Kind::Heartbeat

@@ -161,12 +161,6 @@ impl Credits {
         is_negative(distance(taken, limit))
     }
 
-    /// Engine only: returns the number of credits of the link that were used, wrapping.
-    pub(super) fn used(&self) -> u32 {
-        let (_, taken, _) = unpack(self.word.load(Ordering::Relaxed));
-        taken.wrapping_sub(self.reserve.load(Ordering::Relaxed))
-    }
-
     /// Resets the credits for a new link with `window` credits. A window of zero stops all senders.
     pub(super) fn reset(&self, link: u16, window: u16) {
         self.reserve.store(0, Ordering::Relaxed);

@@ -25,15 +25,26 @@ pub(super) enum Pausing {
         peers: PeersQuestion,
     },
     /// This side has accepted and takes no new messages. The peer ends the link.
-    Accepted,
+    Accepted {
+        /// Time of the answer.
+        at: Nanos,
+    },
     /// The peer has accepted, and this side ends the link.
     Over,
 }
 
 impl Pausing {
+    /// Returns whether the peer waits for an answer for which there was no room.
+    pub(super) const fn owes_answer(self) -> bool {
+        matches!(self, Self::Declines | Self::Asked { peers: PeersQuestion::Due, .. })
+    }
+
     /// Returns whether the end of the link is the one to which both sides agreed.
     pub(super) const fn is_settled(self) -> bool {
-        matches!(self, Self::Asked { peers: PeersQuestion::Accepted, .. } | Self::Accepted | Self::Over)
+        matches!(
+            self,
+            Self::Asked { peers: PeersQuestion::Accepted, .. } | Self::Accepted { .. } | Self::Over
+        )
     }
 }
 
@@ -53,8 +64,10 @@ pub(super) enum PeersQuestion {
 pub(super) struct Usage {
     /// Requests and notifications received, by class, wrapping.
     pub(super) received: [u16; 2],
-    /// Credits used, by class, wrapping.
-    pub(super) sent: [u32; 2],
+    /// Requests sent, over all links.
+    pub(super) requests: u64,
+    /// Notifications sent, by class, wrapping.
+    pub(super) notifications: [u16; 2],
 }
 
 /// The demand for a link: whether the node keeps a link to the peer at all times, or only while messages need one.

@@ -148,6 +148,11 @@ impl SendError {
         )
     }
 
+    /// Returns whether only another link ends the refusal.
+    pub const fn is_for_link(&self) -> bool {
+        matches!(self, Self::NotConnected { .. } | Self::Connecting { .. })
+    }
+
     /// Returns whether a message of the peer, which a polling thread receives, can end the refusal. Memory and links come from other
     /// threads.
     pub const fn ends_by_messages(&self) -> bool {

@@ -227,6 +227,16 @@ impl<L: Payload> Shared<L> {
         self.demand.is_wanted()
     }
 
+    /// Withdraws the demand for a link to a peer that cannot be reached, unless tasks wait for it. A thread that waits asks again. Returns whether
+    /// it was withdrawn.
+    pub fn give_up_link(&self) -> bool {
+        let gives_up = !self.wanted.wants_room();
+        if gives_up {
+            self.demand.is_met();
+        }
+        gives_up
+    }
+
     /// Returns whether the call has ended.
     pub fn has_ended(&self, call: CallId) -> bool {
         self.calls.has_ended(call)
@@ -251,7 +261,7 @@ impl<L: Payload> Shared<L> {
 
     /// Counts a request or notification that arrived on `link` in `class` as finished. Returns whether the engine should look whether the
     /// peer must get its credits: they are due when more than half of the window has finished, here and in the engine's own turns together.
-    /// If a quarter or less has finished here, the turn in which the engine finishes the rest finds that they are due.
+    /// When the whole window has finished, more than a quarter of it did so here, or the engine's last turn finds that they are due.
     pub(super) fn credit_returned(&self, class: Class, link: u16) -> bool {
         self.returned[class.index()].add(link);
         let acks_sent = self.acks_sent[class.index()].load(Ordering::Relaxed);

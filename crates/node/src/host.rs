@@ -428,6 +428,13 @@ impl NodeHost {
         tracing::debug!(node = %self.identity.node, ?event, "peer event");
     }
 
+    /// Makes the threads and tasks that wait for a state look at it again.
+    pub(crate) fn look_again(&self) {
+        for waker in self.events.look_again() {
+            self.foreign(|| waker.wake());
+        }
+    }
+
     /// Requests that the links thread logs the flight recorder. The calling thread may hold an engine lock, so it does not log itself.
     #[cold]
     fn alarm(&self, alarm: Alarm) {
@@ -595,6 +602,14 @@ impl Host for NodeHost {
             reason = "back-pressure is a wait, and this is the node's clock"
         )]
         std::thread::sleep(Duration::from_micros(50));
+    }
+
+    fn pause_for_link(&self) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a handshake takes longer, and wakes no thread that waits"
+        )]
+        std::thread::sleep(Duration::from_micros(200));
     }
 
     async fn pause_async(self: &Arc<Self>) {

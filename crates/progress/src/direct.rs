@@ -42,6 +42,7 @@ impl Direct {
 
     pub(crate) fn add(&mut self, mut slot: Slot) {
         slot.empty_polls = 0;
+        slot.announcement.withdraw();
         let place = (slot.spec.priority, slot.id);
         let place = self.hot.partition_point(|other| (other.spec.priority, other.id) <= place);
         self.hot.insert(place, slot);
@@ -70,6 +71,11 @@ impl Direct {
             None => self.hot.remove(place),
             Some(place) => self.cold.remove(place),
         }
+    }
+
+    /// Takes out the sources that have announced that they rest, in their order. All are hot.
+    pub(crate) fn take_announced(&mut self) -> Vec<Slot> {
+        self.hot.extract_if(.., |slot| slot.announcement.is_made()).collect()
     }
 
     /// Makes every source hot.

@@ -170,8 +170,9 @@ impl Manager {
     /// tasklets run, or `None` if another thread polls.
     pub fn poll(&self, trigger: Trigger) -> Option<usize> {
         let mut poller = self.0.enter()?;
+        poller.rouse_ready();
         let mut taken = poller.poll(trigger, 1);
-        if !poller.group.is_empty() {
+        if poller.has_epolls() {
             taken += self.0.poll_group(&mut poller, trigger, self.0.clock.now());
         }
         drop(poller);
@@ -336,9 +337,11 @@ impl Shared {
 
     pub(crate) fn poll_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
         self.group_asked.store(now.0.max(1), Ordering::Relaxed);
-        self.reports.group_looks.add(1);
+        self.reports.group_looks.add(u64::from(!poller.group.is_empty()));
         let muted = poller.group.muted();
-        let taken = poller.poll_group(trigger, now);
+        // The next polls find their events.
+        let roused = poller.rouse_ready();
+        let taken = poller.poll_group(trigger, now) + roused;
         self.reports.muted.add(poller.group.muted() - muted);
         taken
     }

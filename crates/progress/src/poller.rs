@@ -48,6 +48,8 @@ pub(crate) struct Poller {
     /// The sources that rest from the next sleep on, and those that do not: kept so that going to sleep allocates nothing.
     rest: Vec<(u64, [Option<Channel>; 2])>,
     awake: Vec<u64>,
+    /// Those that have begun to rest before the last sleep.
+    rested: Vec<u64>,
     /// Tokens of the group's sources, by id.
     grouped: HashMap<u64, u64>,
     reports: Arc<Reports>,
@@ -61,6 +63,7 @@ impl Poller {
             resting,
             rest: Vec::new(),
             awake: Vec::new(),
+            rested: Vec::new(),
             grouped: HashMap::new(),
             reports,
         }
@@ -149,15 +152,22 @@ impl Poller {
         self.each_asked(|slot| slot.source.disarm());
     }
 
+    /// Returns whether there are sources behind an epoll.
+    pub(crate) fn has_epolls(&self) -> bool {
+        !self.group.is_empty() || self.resting.len() != 0
+    }
+
     /// Lets the sources rest that may, before a sleep and after the recheck. `version` is that of the channels. Returns the number of events
     /// that their last polls found. `is_shared` tells whether a caller epoll watches a channel, too.
     pub(crate) fn rest(&mut self, version: u64, is_shared: impl Fn(i32) -> bool) -> usize {
-        if self.direct.len() + self.resting.len() <= FEW {
+        self.rested.clear();
+        let many = self.direct.len() + self.resting.len() > FEW;
+        if !many && self.resting.watches_none() {
             return 0;
         }
         let (mut rest, mut awake) = (core::mem::take(&mut self.rest), core::mem::take(&mut self.awake));
         let mut taken = 0;
-        self.each_asked(|slot| match begins_rest(slot) {
+        self.each_asked(|slot| match if many { begins_rest(slot) } else { Err(0) } {
             Ok(channels) => rest.push((slot.id, channels)),
             Err(found) => {
                 taken += found;
@@ -167,25 +177,43 @@ impl Poller {
         for id in awake.drain(..) {
             self.resting.unwatch(id);
         }
-        for (id, channels) in rest.drain(..) {
-            let Some(slot) = self.direct.remove(id) else { continue };
-            if self.resting.watch(id, channels, version, &is_shared) {
+        // Both are in the order of the sources.
+        let mut channels = rest.drain(..).peekable();
+        for slot in self.direct.take_announced() {
+            while channels.next_if(|(id, _)| *id != slot.id).is_some() {}
+            let its = channels.next();
+            if its.is_some_and(|(id, channels)| self.resting.watch(id, channels, version, &is_shared)) {
                 self.reports.rests.add(1);
+                self.rested.push(slot.id);
                 self.resting.add(slot);
             } else {
-                slot.announcement.withdraw();
                 self.direct.add(slot);
             }
         }
+        drop(channels);
         (self.rest, self.awake) = (rest, awake);
         taken
     }
 
-    /// Ends the rest of the sources that have an event, which the next poll finds.
-    pub(crate) fn rouse_ready(&mut self) {
-        for slot in self.resting.take_ready() {
-            self.rouse(slot);
+    /// Ends the rest of the sources that have just begun it, because the engine does not sleep.
+    pub(crate) fn end_last_rest(&mut self) {
+        for id in core::mem::take(&mut self.rested) {
+            self.resting.unwatch(id);
+            if let Some(slot) = self.resting.take(id) {
+                self.rouse(slot);
+            }
         }
+    }
+
+    /// Ends the rest of the sources that have an event, which the next poll finds. Returns their number.
+    pub(crate) fn rouse_ready(&mut self) -> usize {
+        if self.resting.len() == 0 {
+            return 0;
+        }
+        let ready = self.resting.take_ready();
+        let roused = ready.len();
+        ready.into_iter().for_each(|slot| self.rouse(slot));
+        roused
     }
 
     /// Disarms a source that has rested, and adds it to those that are polled.
@@ -326,6 +354,7 @@ pub(crate) struct Burst {
 /// Asks a source that has panicked whether to keep it.
 fn after_panic(slot: &mut Slot, panic: &(dyn Any + Send), reports: &Reports) -> AfterPanic {
     let why = panic_message(panic);
+    slot.announcement.withdraw();
     let after = catch_unwind(AssertUnwindSafe(|| slot.source.panicked(&why))).unwrap_or(AfterPanic::Remove);
     if after == AfterPanic::Keep {
         reports.recovered(slot.spec.name, &why);

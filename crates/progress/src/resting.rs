@@ -129,10 +129,15 @@ impl Resting {
         self.slots.len()
     }
 
-    /// Returns whether sources with these channels may rest: the epoll watches for data to read, and nothing else.
+    /// Returns whether the epoll watches no channel.
+    pub(crate) fn watches_none(&self) -> bool {
+        self.watched.is_empty()
+    }
+
+    /// Returns whether sources with these channels may rest: the epoll watches for data to read, and nothing else. A source without a channel has
+    /// no events.
     pub(crate) fn suits(channels: &[Option<Channel>; 2]) -> bool {
-        let reads = |channel: &Channel| channel.interest == Interest::READABLE;
-        channels.iter().any(Option::is_some) && channels.iter().flatten().all(reads)
+        channels.iter().flatten().all(|channel| channel.interest == Interest::READABLE)
     }
 
     /// Watches the channels of a source. Returns false if the kernel does not.
@@ -194,8 +199,16 @@ impl Resting {
     pub(crate) fn take_ready(&mut self) -> Vec<Slot> {
         let mut events = [EpollEvent::empty(); BATCH];
         let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        // A source with two ready channels is found twice.
-        events[..ready].iter().filter_map(|event| self.take(event.data())).collect()
+        let mut slots = Vec::with_capacity(ready);
+        for id in events[..ready].iter().map(EpollEvent::data) {
+            match self.take(id) {
+                Some(slot) => slots.push(slot),
+                // A source with two ready channels is found twice. Another one is awake, and the engine's own epoll watches its channels.
+                None if slots.iter().all(|slot| slot.id != id) => self.unwatch(id),
+                None => {}
+            }
+        }
+        slots
     }
 }
 
@@ -281,7 +294,7 @@ mod tests {
         let write = read
             .map(|channel| Channel { interest: Interest { writable: true, ..channel.interest }, ..channel });
         for (channels, suits) in
-            [([read, none], true), ([read, read], true), ([none, none], false), ([read, write], false)]
+            [([read, none], true), ([read, read], true), ([none, none], true), ([read, write], false)]
         {
             assert_eq!(Resting::suits(&channels), suits, "{channels:?}");
         }

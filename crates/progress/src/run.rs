@@ -130,7 +130,7 @@ impl Shared {
         let (Burst { taken, dry }, grouped) = match self.enter() {
             Some(mut poller) => {
                 let burst = poller.burst(Trigger::Idle, polls, BUSY_BATCHES_PER_CLOCK, may_go_on);
-                (burst, !poller.group.is_empty())
+                (burst, poller.has_epolls())
             }
             // Another thread polls, and finds any event.
             None => (Burst { taken: 0, dry: true }, false),
@@ -280,7 +280,7 @@ pub(crate) struct Batch {
     taken: usize,
     /// The last poll found no event.
     dry: bool,
-    /// There are sources behind the epoll.
+    /// There are sources behind an epoll.
     grouped: bool,
 }
 
@@ -356,6 +356,11 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
         let own = self.driver.channel();
         let found = self.poller().rest(version, |fd| shared.set.is_shared(fd));
         self.taken += found;
+        if found != 0 || !self.driver.may_sleep() {
+            // A poll leaves what is behind a full batch to the next one. And a descriptor may refer to another file than a moment ago.
+            self.poller().end_last_rest();
+            return Ended::Early;
+        }
         let poller = self.poller();
         shared.set.register(version, now, |wanted| {
             poller.collect(wanted);

@@ -14,7 +14,7 @@ use super::Session;
 use crate::executor::Executor;
 use crate::fabric::QueuePair;
 use crate::session::admission::{Available, Room, RoomRequest, RoomState, RoomTicket, transfers_left};
-use crate::session::credit::Credit;
+use crate::session::credit::{Credit, Credits};
 use crate::session::end::End;
 use crate::session::inbound::Sink;
 use crate::session::send_error::SendError;
@@ -41,6 +41,7 @@ impl<Q: QueuePair> Session<Q> {
         // SYNC: either this task sees the room, or the thread that frees it sees the flag; pairs with the fence in `recheck`, with the
         // fence in `admit_after_freeing`, and with the SeqCst operations that free a call slot and read the flag.
         fence(Ordering::SeqCst);
+        self.want_link_for_tasks(executor);
         self.admit(executor);
         if is_first {
             // The serving thread may sleep, armed for requests only. While the flag is set it arms for everything.
@@ -166,7 +167,16 @@ impl<Q: QueuePair> Session<Q> {
         for waker in self.admission.tick(now, &self.wanted, executor) {
             executor.foreign(|| waker.wake());
         }
+        self.want_link_for_tasks(executor);
         self.admit(executor);
+    }
+
+    /// Asks the node for a link if tasks wait and none takes messages. An attempt of a task asked already; the link may have ended since.
+    fn want_link_for_tasks(&self, executor: &impl Executor) {
+        let is_closed = || !self.is_up() || self.credits.iter().any(Credits::is_closed);
+        if self.is_on_demand() && self.wanted.wants_room() && is_closed() {
+            self.want_link(executor);
+        }
     }
 
     fn available(&self) -> Available {

@@ -35,7 +35,10 @@ impl<Q: QueuePair> Session<Q> {
     pub fn register_region(&self, region: &Region, executor: &impl Executor) -> Result<(), GrantError> {
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
             Some(link) => Ok(link.connections[CLASS.index()].qp.register(region)?),
-            None => Err(FabricError::Lost.into()),
+            None => {
+                self.want_link(executor);
+                Err(FabricError::Lost.into())
+            }
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))
     }

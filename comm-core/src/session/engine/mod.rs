@@ -133,9 +133,12 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Returns whether there is a link, and no message or operation of this side is in flight or waits.
+    /// Returns whether no message or operation of this side is in flight or waits. A session without a link is at rest only if the node keeps
+    /// it and makes links on demand.
     pub(super) fn is_at_rest(&self, shared: &Shared<Q::Lease>) -> bool {
-        self.phase.is_linked() && self.work.in_flight() == 0 && !self.is_left(shared)
+        (self.phase.is_linked() || shared.demand.is_on_demand())
+            && self.work.in_flight() == 0
+            && !self.is_left(shared)
     }
 
     /// Returns whether any message waits to be sent.

@@ -11,6 +11,9 @@ use crate::session::phase::Phase;
 use crate::session::shared::{Shared, Turn};
 use crate::time::Nanos;
 
+/// Time after which an answer is tried again for which there was no room.
+const ANSWER_RETRY: Nanos = Nanos::from_millis(4);
+
 impl<Q: QueuePair> Engine<Q> {
     /// Called at each tick while there is a link. Asks for its end if it was idle for long enough.
     pub(in crate::session) fn pause_if_idle(&mut self, shared: &Shared<Q::Lease>, now: Nanos) {
@@ -25,7 +28,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
         let usage = Usage {
             received: [0, 1].map(|class: usize| link.connections[class].requests_received),
-            sent: [0, 1].map(|class: usize| shared.credits[class].used()),
+            requests: self.calls.requests_posted(),
+            notifications: [0, 1].map(|class: usize| link.connections[class].notified),
         };
         if usage != link.usage {
             link.usage = usage;
@@ -47,6 +51,7 @@ impl<Q: QueuePair> Engine<Q> {
             Some(link) if link.pauses && link.pausing == Pausing::No && shared.demand.is_on_demand() => {
                 (link.last_used + self.limits.pause_after).max(link.asks_again)
             }
+            Some(link) if link.pausing.owes_answer() => self.last_tick + ANSWER_RETRY,
             _ => Nanos::NEVER,
         }
     }
@@ -68,6 +73,10 @@ impl<Q: QueuePair> Engine<Q> {
             }
             _ => {
                 self.resume_senders(turn.shared);
+                let again = turn.executor.now() + self.limits.pause_after;
+                if let Some(link) = self.phase.link_mut() {
+                    link.asks_again = link.asks_again.max(again);
+                }
                 Ok(())
             }
         }
@@ -96,13 +105,13 @@ impl<Q: QueuePair> Engine<Q> {
                     && idle.0 >= self.limits.pause_after.0 / 2
                     && self.stop_senders(turn.shared);
                 if agrees && self.say(Kind::PauseAccepted, turn.shared) {
-                    self.link_pauses(Pausing::Accepted);
+                    self.link_pauses(Pausing::Accepted { at: turn.executor.now() });
                 } else {
                     self.decline(turn.shared);
                 }
                 Ok(())
             }
-            Pausing::Asked { .. } | Pausing::Declines | Pausing::Accepted | Pausing::Over => {
+            Pausing::Asked { .. } | Pausing::Declines | Pausing::Accepted { .. } | Pausing::Over => {
                 Err(PeerFault::Unasked.into())
             }
         }
@@ -126,8 +135,7 @@ impl<Q: QueuePair> Engine<Q> {
     /// Returns whether a pause has taken too long: the peer does not answer, or does not end the link.
     pub(in crate::session) fn pause_is_overdue(&self, now: Nanos) -> bool {
         self.phase.link().is_some_and(|link| match link.pausing {
-            Pausing::Asked { at, .. } => now.since(at) >= self.limits.liveness,
-            Pausing::Accepted => now.since(link.last_received) >= self.limits.liveness,
+            Pausing::Asked { at, .. } | Pausing::Accepted { at } => now.since(at) >= self.limits.liveness,
             Pausing::No | Pausing::Declines | Pausing::Over => false,
         })
     }

@@ -41,7 +41,8 @@ impl<Q: QueuePair> Engine<Q> {
                 // The message was sent at some time since the last tick, possibly at its start.
                 link.last_sent = link.last_sent.max(before);
             }
-            let (is_accepted, silent) = (link.pausing == Pausing::Accepted, now.since(link.last_received));
+            let (is_accepted, silent) =
+                (matches!(link.pausing, Pausing::Accepted { .. }), now.since(link.last_received));
             if self.pause_is_overdue(now) {
                 self.lose(FabricError::Lost, turn, sink);
                 return;

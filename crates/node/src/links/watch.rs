@@ -48,10 +48,19 @@ impl Lifeline {
     }
 }
 
+/// The attempts to dial a peer.
+struct Dialled {
+    /// Time of the next one, and the pause after it.
+    due: Nanos,
+    pause: Nanos,
+    /// Time of the first one.
+    since: Nanos,
+}
+
 impl Shared {
     /// Dials peers without a link and watches lifelines, until the node stops.
     pub(super) fn run_links(self: &Arc<Self>, peers: &[PeerOptions]) {
-        let mut pauses: HashMap<NodeId, (Nanos, Nanos)> = HashMap::new();
+        let mut pauses: HashMap<NodeId, Dialled> = HashMap::new();
         while !self.host.is_stopping() {
             let now = self.host.now();
             self.check_lifelines();
@@ -68,9 +77,20 @@ impl Shared {
                 }
                 if session.end_pause(&*self.host) {
                     // The serving thread checks that there is a link in time.
+                    self.host.serving.rouse(*peer);
                     self.host.changed();
                 }
-                let (due, pause) = pauses.entry(*peer).or_insert((now, FIRST_PAUSE));
+                let dialled =
+                    pauses.entry(*peer).or_insert(Dialled { due: now, pause: FIRST_PAUSE, since: now });
+                let is_long = session.is_on_demand()
+                    && now.since(dialled.since) >= self.host.limits.liveness
+                    && session.is_over(&*self.host);
+                if is_long && session.give_up_link() {
+                    pauses.remove(peer);
+                    self.host.look_again();
+                    continue;
+                }
+                let Dialled { due, pause, .. } = dialled;
                 if now >= *due {
                     if !self.attempts.may_dial(*peer, &session) {
                         // There is an attempt, or it has just succeeded. Its end wakes this thread.

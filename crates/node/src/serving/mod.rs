@@ -587,8 +587,8 @@ impl EngineDriver for ServingDriver {
         let late = now.since(self.next_tick());
         for served in &mut self.served {
             let session = &served.session;
-            // At rest nothing is received and no call is open, so nothing but the time is due. A session that has moved anything since its last
-            // tick was awake at a tick afterwards, as that comes before its rest.
+            // At rest nothing is received and no call is open, so nothing but the time is due. The memory of what was moved since the last tick is
+            // freed at the next one.
             if served.rouse.rests()
                 && now < served.next_due
                 && now >= served.frees_until

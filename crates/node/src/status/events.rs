@@ -173,10 +173,16 @@ impl EventLog {
             true
         };
         self.subscribers.lock().expect("no holder panics").retain(publish_to);
+        wakers.extend(self.look_again());
+        wakers
+    }
+
+    /// Makes the threads that wait for a state look at it again. Returns the wakers of the tasks that do; the caller must call them.
+    #[must_use]
+    pub(crate) fn look_again(&self) -> Vec<Waker> {
         *self.count.lock().expect("no holder panics") += 1;
         self.changed.notify_all();
-        wakers.extend(self.tasks.all());
-        wakers
+        self.tasks.all()
     }
 
     /// Waits until `state` returns a value, for at most `limit`. Calls `state` again after every event.

@@ -232,6 +232,22 @@ fn a_task_waits_for_the_next_incarnation() {
     });
 }
 
+/// Shows: operations.on-demand
+#[test]
+fn a_peer_that_nobody_wants_any_more_is_not_dialled() {
+    let _shared = shared_run();
+    let node = on_demand(1, &free_address(), 2, &free_address()).start().unwrap();
+    let dials = || node.status().failed_dials.iter().map(|(_, count)| count).sum::<u64>();
+    let peer = node.peer(2).unwrap();
+    assert!(peer.notify(&Add { values: vec![1] }).is_err());
+    until("the refused message makes the node dial", || dials() != 0);
+    until("the node gives up", || !peer.session().wants_link());
+    let before = dials();
+    // Somebody who waits goes on asking.
+    assert!(node.wait_for_peer(2, Duration::from_secs(4)).is_err());
+    assert!(dials() > before);
+}
+
 /// Shows: operations.paused-peer-ends
 #[test]
 fn a_peer_that_was_restarted_meanwhile_is_another_incarnation() {
