@@ -4,10 +4,11 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use pronto::{Event, Message, Node, NodeId, Peer, WaitPolicy};
-use pronto_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use pronto_core::wait::WaitOverride;
+use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use crate::proxy::Proxy;
-use crate::rig::{Add, Page, Sum, TIMEOUT, add, counter, event, pause, server, shared_run, started, until};
+use crate::rig::{Add, Page, Sum, TIMEOUT, add, counter, event, pause, shared_run, started, until};
 
 /// More than the peers that are polled in every round.
 const PEERS: u16 = 24;
@@ -175,31 +176,16 @@ fn a_reply_of_a_resting_peer_wakes_its_caller_alone() {
 #[test]
 fn resting_peers_are_served_while_the_serving_thread_does_not_sleep() {
     let _shared = shared_run();
-    let node = server(1, "tcp:127.0.0.1:0").wait(WaitPolicy::Adaptive).spin_down(Duration::from_millis(500));
-    let node = node.start().unwrap();
-    let address = node.listening()[0].to_string();
-    let clients: Vec<_> = (2..PEERS + 2).map(|id| Client::start(id, &address)).collect();
-    until("most peers rest", || {
-        pause(Duration::from_millis(600));
-        rests(&node) >= u64::from(PEERS) - 17
-    });
-    let events = node.events();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // Always within the time for which the serving thread polls.
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                add(&clients[0].server);
-                pause(Duration::from_millis(20));
-            }
-        });
-        for client in &clients[1..] {
-            add(&client.server);
-        }
-        // Longer than the liveness limit.
-        pause(Duration::from_millis(4_000));
-        clients[1..].iter().for_each(|client| add(&client.server));
-        stop.store(true, Ordering::Relaxed);
-    });
+    let (server, mut clients, _wire) = many("rest-spins");
+    let spin = WaitOverride { policy: WaitPolicy::Spin, bound: None };
+    server.peer(2).unwrap().session().set_wait_override(Some(spin));
+    // The serving thread reads overrides when a peer comes.
+    clients.push(Client::start(PEERS + 2, &server.listening()[0].to_string()));
+    until("the serving thread spins", || server.status().serves.contains("spin"));
+    let events = server.events();
+    clients.iter().for_each(|client| add(&client.server));
+    // Longer than the liveness limit, within which heartbeats have to be received.
+    pause(Duration::from_millis(4_000));
+    clients.iter().for_each(|client| add(&client.server));
     assert!(events.try_next().is_none(), "a resting peer was taken for silent");
 }

@@ -234,7 +234,7 @@ fn a_task_waits_for_the_next_incarnation() {
 
 /// Shows: operations.on-demand
 #[test]
-fn a_peer_that_nobody_wants_any_more_is_not_dialled() {
+fn a_peer_that_no_message_needs_any_more_is_not_dialled() {
     let _shared = shared_run();
     let node = on_demand(1, &free_address(), 2, &free_address()).start().unwrap();
     let dials = || node.status().failed_dials.iter().map(|(_, count)| count).sum::<u64>();
@@ -243,7 +243,7 @@ fn a_peer_that_nobody_wants_any_more_is_not_dialled() {
     until("the refused message makes the node dial", || dials() != 0);
     until("the node gives up", || !peer.session().wants_link());
     let before = dials();
-    // Somebody who waits goes on asking.
+    // A thread that waits goes on asking.
     assert!(node.wait_for_peer(2, Duration::from_secs(4)).is_err());
     assert!(dials() > before);
 }
