@@ -259,15 +259,13 @@ impl<L: Payload> Shared<L> {
         self.wanted.is_awaited()
     }
 
-    /// Counts a request or notification that arrived on `link` in `class` as finished. Returns whether the engine should look whether the
-    /// peer must get its credits: they are due when more than half of the window has finished, here and in the engine's own turns together.
-    /// When the whole window has finished, more than a quarter of it did so here, or the engine's last turn finds that they are due.
+    /// Counts a request or notification that arrived on `link` in `class` as finished. Returns whether the peer should be notified soon.
     pub(super) fn credit_returned(&self, class: Class, link: u16) -> bool {
         self.returned[class.index()].add(link);
         let acks_sent = self.acks_sent[class.index()].load(Ordering::Relaxed);
         let due =
             u32::from(self.returned[class.index()].count()).wrapping_sub(acks_sent) & u32::from(u16::MAX);
-        due > self.granted[class.index()].load(Ordering::Relaxed) / 4
+        due > self.granted[class.index()].load(Ordering::Relaxed) / 2
     }
 
     /// Ends a one-sided operation in the slot that waits for it: that of a call or of a chunk.

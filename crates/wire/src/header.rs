@@ -640,7 +640,7 @@ mod tests {
             [1, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13],
             "in the order of `every_kind`"
         );
-        assert!(numbers[10..].iter().all(|number| *number == 4), "failures");
+        assert!(numbers[13..].iter().all(|number| *number == 4), "failures");
         let failure = Kind::Failure { call: CALL, code: FailureCode::HandlerError };
         let bytes = *Header { kind: failure, acks: ACKS }.emit().as_array();
         #[rustfmt::skip]
@@ -717,9 +717,9 @@ mod tests {
                 }
             }
         }
-        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat, goodbye and credit request all, window update 4, each
-        // failure 2.
-        assert_eq!(refused, 3 + 3 + 3 + 4 * 5 + 4 + 2 * FailureCode::ALL.len());
+        // Of 5 fields: notification 3, reply 3, cancel 3, credit, heartbeat, goodbye, credit request and the three of a pause all, window
+        // update 4, each failure 2.
+        assert_eq!(refused, 3 + 3 + 3 + 7 * 5 + 4 + 2 * FailureCode::ALL.len());
     }
 
     #[test]
