@@ -551,6 +551,8 @@ impl EngineDriver for ServingDriver {
             // First, because a session in whose engine a thread panicked cannot be used.
             self.host.sessions().iter().for_each(|session| recover(&self.host, session));
             self.serve(self.host.sessions());
+            // A session that has another link, or needs one, has other times than at its last tick.
+            self.served.iter_mut().for_each(|served| served.next_due = Nanos::ZERO);
             // New sessions get the state of the thread with the next decision.
             self.reported_spinning.set(None);
             self.has_overrides = self.served.iter().any(|served| served.session.wait_override().is_some());

@@ -250,6 +250,32 @@ fn a_peer_that_no_message_needs_any_more_is_not_dialled() {
 
 /// Shows: operations.paused-peer-ends
 #[test]
+fn the_end_of_one_of_many_peers_is_noticed() {
+    let _shared = shared_run();
+    let addresses = [free_address(), free_address()];
+    let two = on_demand(2, &addresses[1], 1, &addresses[0]).start().unwrap();
+    let mut one = on_demand(1, &addresses[0], 2, &addresses[1]);
+    // With these, sessions without a link rest.
+    for id in 3..30_u16 {
+        one = one.peer(id, &free_address());
+    }
+    let nodes = [one.start().unwrap(), two];
+    let peer = nodes[0].peer(2).unwrap();
+    for _ in 0..3 {
+        add(&peer);
+        until_paused(&nodes);
+    }
+    let events = nodes[0].events();
+    let [one, two] = nodes;
+    drop(two);
+    assert!(peer.call_within(&Add { values: vec![1] }, Duration::from_millis(50)).is_err());
+    let down = event(&events, TIMEOUT, |event| matches!(event, Event::PeerDown { .. }));
+    assert!(matches!(down, Event::PeerDown { cause: DownCause::Silent, .. }), "{down:?}");
+    drop(one);
+}
+
+/// Shows: operations.paused-peer-ends
+#[test]
 fn a_peer_that_was_restarted_meanwhile_is_another_incarnation() {
     let _shared = shared_run();
     let nodes = pair();
