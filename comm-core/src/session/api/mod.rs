@@ -37,7 +37,7 @@ use super::engine::Engine;
 use super::engine::NotPosted;
 use super::limits::Limits;
 use super::outgoing::{Outgoing, Submitted};
-use super::peer_types::TypeKey;
+use super::peer_types::{TypeKey, TypeLookup};
 use super::send_error::SendError;
 use super::shared::{Shared, Turn};
 use crate::executor::Executor;
@@ -120,12 +120,24 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Returns the peer's number of a message type. If there is none because the peer is not up, asks the node for a link.
+    #[inline]
     fn type_of(&self, key: &TypeKey, executor: &impl Executor) -> Result<TypeId, SendError> {
-        self.number_of(key).inspect_err(|refused| {
-            if matches!(refused, SendError::NotConnected { .. }) {
-                self.want_link(executor);
+        match self.types.find(key) {
+            TypeLookup::As(number) => Ok(number),
+            TypeLookup::OtherLayout | TypeLookup::BeingWritten | TypeLookup::No => {
+                self.type_of_slow(key, executor)
             }
-        })
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn type_of_slow(&self, key: &TypeKey, executor: &impl Executor) -> Result<TypeId, SendError> {
+        let number = self.number_of(key);
+        if matches!(number, Err(SendError::NotConnected { .. })) {
+            self.want_link(executor);
+        }
+        number
     }
 
     /// Asks the node for a link, if it makes links to this peer on demand and no other message has asked before.

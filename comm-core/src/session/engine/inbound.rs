@@ -4,6 +4,7 @@ use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, Ty
 
 use super::Engine;
 use super::arriving::Arriving;
+use super::pausing::Answer;
 use crate::buf::Frame;
 use crate::executor::Executor;
 use crate::fabric::{FabricError, Gather, PeerFault, QueuePair, Signal};
@@ -95,24 +96,39 @@ impl<Q: QueuePair> Engine<Q> {
                 self.credit_received();
             }
             Kind::Heartbeat => self.control_received(class),
-            Kind::CreditRequest => {
-                self.control_received(class);
-                self.grant_more(class, turn.shared);
-            }
-            Kind::WindowUpdate { requests } => {
-                self.control_received(class);
-                self.granted(class, requests, turn.shared)?;
-            }
-            Kind::Pause | Kind::PauseAccepted | Kind::PauseDeclined => {
-                self.control_received(class);
-                self.receive_of_pause(class, kind, turn)?;
-            }
+            kind => self.receive_rare(class, kind, turn)?,
+        }
+        Ok(())
+    }
+
+    /// Processes a message without payload of a kind that is rare. Not inlined, to keep it off the path of requests.
+    #[cold]
+    #[inline(never)]
+    fn receive_rare(
+        &mut self,
+        class: Class,
+        kind: Kind,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+    ) -> Result<(), FabricError> {
+        self.control_received(class);
+        match kind {
+            Kind::CreditRequest => self.grant_more(class, turn.shared),
+            Kind::WindowUpdate { requests } => self.granted(class, requests, turn.shared)?,
+            Kind::Pause => self.pause_asked(class, turn)?,
+            Kind::PauseAccepted => self.pause_answered(class, Answer::Accepted, turn.shared)?,
+            Kind::PauseDeclined => self.pause_answered(class, Answer::Declined, turn.shared)?,
             Kind::Goodbye => {
-                self.control_received(class);
                 self.phase.link_mut().expect("the link still exists").peer_draining = true;
                 turn.shared.up.store(false, pronto_sync::atomic::Ordering::Relaxed);
                 turn.shared.types.replace(&[]);
             }
+            Kind::Request { .. }
+            | Kind::Notification { .. }
+            | Kind::Reply { .. }
+            | Kind::Failure { .. }
+            | Kind::Cancel { .. }
+            | Kind::Credit
+            | Kind::Heartbeat => unreachable!("these are processed where they are received"),
         }
         Ok(())
     }

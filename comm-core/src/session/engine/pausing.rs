@@ -14,6 +14,13 @@ use crate::time::Nanos;
 /// Time after which an answer is tried again for which there was no room.
 const ANSWER_RETRY: Nanos = Nanos::from_millis(4);
 
+/// The peer's answer to a question for a pause.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    Accepted,
+    Declined,
+}
+
 impl<Q: QueuePair> Engine<Q> {
     /// Called at each tick while there is a link. Asks for its end if it was idle for long enough.
     pub(in crate::session) fn pause_if_idle(&mut self, shared: &Shared<Q::Lease>, now: Nanos) {
@@ -56,26 +63,25 @@ impl<Q: QueuePair> Engine<Q> {
         }
     }
 
-    /// Processes the peer's question or answer. Fails with [`FabricError::Lost`] to end the link.
-    #[cold]
-    pub(in crate::session) fn receive_of_pause(
+    /// Processes the peer's answer. Fails with [`FabricError::Lost`] to end the link.
+    pub(super) fn pause_answered(
         &mut self,
         class: Class,
-        kind: Kind,
-        turn: Turn<'_, Q::Lease, impl Executor>,
+        answer: Answer,
+        shared: &Shared<Q::Lease>,
     ) -> Result<(), FabricError> {
-        match kind {
-            Kind::Pause => self.pause_received(class, turn),
-            _ if class != Class::Control || !self.is_asking_for_pause() => Err(PeerFault::Unasked.into()),
-            Kind::PauseAccepted => {
+        if class != Class::Control || !self.is_asking_for_pause() {
+            return Err(PeerFault::Unasked.into());
+        }
+        match answer {
+            Answer::Accepted => {
                 self.link_pauses(Pausing::Over);
                 Err(FabricError::Lost)
             }
-            _ => {
-                self.resume_senders(turn.shared);
-                let again = turn.executor.now() + self.limits.pause_after;
+            Answer::Declined => {
+                self.resume_senders(shared);
                 if let Some(link) = self.phase.link_mut() {
-                    link.asks_again = link.asks_again.max(again);
+                    link.asks_again = link.asks_again.max(self.last_tick + self.limits.pause_after);
                 }
                 Ok(())
             }
@@ -83,7 +89,7 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Processes the peer's question.
-    fn pause_received(
+    pub(super) fn pause_asked(
         &mut self,
         class: Class,
         turn: Turn<'_, Q::Lease, impl Executor>,
