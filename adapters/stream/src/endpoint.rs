@@ -224,9 +224,7 @@ impl Core {
             let Poll::Ready(next) = events.poll_next_event(&mut Context::from_waker(waker)) else { return };
             match next {
                 // Nothing was in flight when the link ended.
-                Some(Ok(
-                    Event::PeerUp(_) | Event::LinkPaused { .. } | Event::PauseEnded { .. },
-                )) => {}
+                Some(Ok(Event::PeerUp(_) | Event::LinkPaused { .. } | Event::PauseEnded { .. })) => {}
                 Some(Ok(Event::PeerDown { peer, .. })) => {
                     self.end_all(peer, &StreamError::PeerDown(peer));
                     self.table.forget_cancelled(peer);

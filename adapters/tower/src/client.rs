@@ -90,8 +90,7 @@ impl<M: Request + Sync> Service<M> for Client<M> {
         let state = match self.peer.start_within(&request, self.timeout) {
             Ok(pending) => State::Sent(pending),
             Err(error)
-                if error.is_retryable()
-                    && (self.peer.is_up() || self.peer.session().is_on_demand()) =>
+                if error.is_retryable() && (self.peer.is_up() || self.peer.session().is_on_demand()) =>
             {
                 let (peer, timeout) = (self.peer.clone(), self.timeout);
                 let queued = Queued::new(Arc::clone(&self.room));
