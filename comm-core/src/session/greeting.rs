@@ -7,6 +7,7 @@ use pronto_wire::greeting::{PAUSE, VERSIONS};
 use pronto_wire::{Class, Epoch, Greeting, GreetingRefusal, NodeId, SessionId, TypeEntry, Windows};
 
 use super::limits::Limits;
+use super::rendezvous::MAX_SENDS;
 use crate::fabric::ConnectionLimits;
 
 /// The identity of this node in its greetings.
@@ -179,12 +180,13 @@ impl Agreement {
                 },
             )
         });
-        // A side has no more replies to receive than requests that the other side has granted. A reply may be of another class than its
-        // request.
+        // A side has no more replies to receive than requests that the other side has granted, and offers, which give their credits back
+        // before their responses. A reply may be of another class than its request; the response to an offer is of class control.
+        let offers = if class == Class::Control { u16::try_from(MAX_SENDS).unwrap_or(u16::MAX) } else { 0 };
         let window = |here: &[Windows; 2], there: &[Windows; 2]| {
-            let granted = there.iter().fold(0_u16, |sum, window| sum.saturating_add(window.grows_to));
+            let most = there.iter().fold(offers, |sum, window| sum.saturating_add(window.grows_to));
             let window = here[class.index()];
-            Windows { replies: window.replies.min(granted), ..window }
+            Windows { replies: window.replies.min(most), ..window }
         };
         [window(&mine, &theirs), window(&theirs, &mine)]
     }

@@ -80,7 +80,9 @@ pub use one_sided::Access;
 pub use outgoing::{Carrier, Outgoing, OutgoingPayload};
 pub use peer_types::{PeerTypes, TypeKey, TypeLookup};
 pub use permissions::Permissions;
-pub use rendezvous::{Chunking, Lent, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer, Offered};
+pub use rendezvous::{
+    Chunking, LeftSend, Lent, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer, Offered,
+};
 pub use send_error::{MessageName, SendError};
 pub use shared::Shared;
 pub use spec::CallSpec;

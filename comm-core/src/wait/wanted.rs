@@ -8,7 +8,8 @@ use pronto_sync::atomic::{AtomicU32, Ordering};
 use super::back_off::BackOff;
 use crate::executor::Executor;
 
-/// Flag: credits must be returned to the peer, because more than half of the window was freed since the last message that returned any.
+/// Flag: the holder of the engine must look whether credits are due to the peer, because other threads have freed more than a quarter of the
+/// window since the last message that returned any.
 const CREDIT: u32 = 1;
 
 /// Flag: a thread needs the engine and cannot leave its work to the holder.

@@ -202,7 +202,7 @@ fn unreachable_peer(error: &FabricError) -> VerbsError {
 #[cfg(test)]
 mod tests {
     use pronto_core::Class;
-    use pronto_core::session::{Identity, Limits, introduce};
+    use pronto_core::session::{Identity, Limits, MAX_SENDS, introduce};
     use pronto_wire::{Epoch, NodeId};
 
     use super::*;
@@ -219,8 +219,10 @@ mod tests {
                 let (here, there) = (near.fixed().connection(class), far.fixed().connection(class));
                 let window = limits.window(class);
                 let granted: u16 = Class::ALL.map(|class| limits.window(class).requests).iter().sum();
-                let replies = window.replies.min(granted);
-                assert_eq!(here.receive_depth, u32::from(window.requests + replies + window.control));
+                // Responses to offers, whose credits were returned.
+                let offers = if class == Class::Control { MAX_SENDS } else { 0 };
+                let replies = u32::from(window.replies).min(u32::from(granted) + offers);
+                assert_eq!(here.receive_depth, u32::from(window.requests + window.control) + replies);
                 // The peer sends messages up to the granted depth, and a report for each window onto a payload.
                 let reports = here.send_depth.min(windows::MOST);
                 assert!(there.send_depth + reports < receives(&here), "{class:?}");

@@ -131,3 +131,29 @@ fn followers_sleep_longer_than_the_safety_net_timeout() {
     let handovers = tell(20, story, |ending| ending.handovers);
     assert!(handovers != 0);
 }
+
+/// A serving thread leaves idle peers armed. A thread that leaves work for such a peer rouses it.
+#[test]
+fn nobody_waits_for_a_peer_that_rests() {
+    let mix = Mix { policies: [1, 4, 1], ..Mix::all() };
+    let story = |seed| {
+        let nodes = 2 + usize::try_from(seed % 3).expect("below three");
+        let story = Story { nodes, callers: 2, steps: 10, mix, resting: true, ..Story::new(seed) };
+        if seed % 4 == 0 { story.with_cuts(Nanos::from_millis(1), Nanos::from_millis(8)) } else { story }
+    };
+    let rests = tell(150, story, |ending| ending.rests);
+    assert!(rests != 0, "a peer has begun to rest");
+}
+
+/// A caller sends streams of notifications, whose doorbells are held, to peers that rest. The serving thread rings what the caller leaves.
+#[test]
+fn held_notifications_leave_although_their_peer_rests() {
+    let mix = Mix { steps: [1, 0, 0, 0, 6, 0, 0, 4], notices: 24, long_one_in: 0, ..Mix::all() };
+    let story = |seed| {
+        let story = Story::new(seed);
+        let limits = Limits { requests: [64, 56], ..story.limits };
+        Story { callers: 1, steps: 10, mix, limits, resting: true, operation: Some(Nanos(2)), ..story }
+    };
+    let held = tell(60, story, |ending| ending.held);
+    assert!(held != 0, "a notification was held");
+}

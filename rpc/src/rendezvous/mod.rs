@@ -102,7 +102,7 @@ impl<H: Host> Peer<H> {
             session,
             host,
             call: None,
-            sent: None,
+            unanswered: None,
             region: region.clone(),
             range,
             by_reference: false,
@@ -118,7 +118,7 @@ impl<H: Host> Peer<H> {
         } else {
             sending.offer(tag, timeout)
         }?;
-        (sending.call, sending.sent) = (Some(call), Some(call));
+        (sending.call, sending.unanswered) = (Some(call), Some(call));
         sending.host.expects_responses();
         Ok(sending)
     }

@@ -6,10 +6,10 @@ use core::ops::Range;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use pronto_core::fabric::{FabricError, Grant, GrantError, Region, RemoteRange, Rights};
+use pronto_core::fabric::{FabricError, Grant, GrantError, QueuePair, Region, RemoteRange, Rights};
 use pronto_core::session::{
-    CallSpec, Lent, OutgoingPayload, RoomFor, RoomRequest, RoomState, RoomTicket, SendError, Session,
-    WaitOutcome, WhenDown,
+    CallSpec, End, LeftSend, Lent, OutgoingPayload, RoomFor, RoomRequest, RoomState, RoomTicket, SendError,
+    Session, WaitOutcome, WhenDown,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, Class};
@@ -37,8 +37,8 @@ pub struct Sending<H: Host> {
     pub(super) host: Arc<H>,
     /// `None` before the offer was sent, and after the end was taken.
     pub(super) call: Option<CallId>,
-    /// The call of the offer, after it was sent.
-    pub(super) sent: Option<CallId>,
+    /// The call of the offer, from when it was sent until its response was taken.
+    pub(super) unanswered: Option<CallId>,
     pub(super) region: Region,
     pub(super) range: Range<u64>,
     pub(super) by_reference: bool,
@@ -63,10 +63,7 @@ impl<H: Host> Sending<H> {
             let left = self.deadline.since(self.host.now());
             let slice = if self.by_reference { left.min(LINK_CHECK_INTERVAL) } else { left };
             match wait_as(&self.host, &self.session, call, slice, self.policy)? {
-                WaitOutcome::Ended(end) => {
-                    self.call = None;
-                    return sent::<H>(end);
-                }
+                WaitOutcome::Ended(end) => return self.ended(end),
                 WaitOutcome::TimedOut if slice == left => return Err(TransferError::Deadline),
                 WaitOutcome::TimedOut if self.lacks_grant() => _ = self.grant_again(call),
                 WaitOutcome::TimedOut => {}
@@ -79,13 +76,22 @@ impl<H: Host> Sending<H> {
         let call = self.call?;
         poll_once(&self.host, &self.session, call);
         if self.session.has_ended(call) {
-            self.call = None;
-            return Some(sent::<H>(self.session.take(call, &*self.host)));
+            let end = self.session.take(call, &*self.host);
+            return Some(self.ended(end));
         }
         if self.lacks_grant() {
             self.grant_again(call);
         }
         None
+    }
+
+    /// Returns the result of a send whose call has ended.
+    fn ended(&mut self, end: End<<H::Qp as QueuePair>::Lease>) -> Result<(), TransferError> {
+        self.call = None;
+        if !matches!(end, End::Deadline { .. }) {
+            self.unanswered = None;
+        }
+        sent::<H>(end)
     }
 
     /// Cancels the send.
@@ -226,9 +232,9 @@ impl<H: Host> Future for Sending<H> {
                 return Poll::Pending;
             }
         }
-        this.call = None;
         this.leave_queue();
-        Poll::Ready(sent::<H>(this.session.take(call, &*this.host)))
+        let end = this.session.take(call, &*this.host);
+        Poll::Ready(this.ended(end))
     }
 }
 
@@ -240,9 +246,9 @@ impl<H: Host> Drop for Sending<H> {
         if let Some(call) = self.call.take() {
             self.session.abandon(call, Class::Bulk, &*self.host);
         }
-        let (link, region, call) = (self.link, self.region.clone(), self.sent);
-        let lent = self.grant.take().map(|grant| Lent { grant: grant.id, link, region, call });
-        self.session.leave_send(lent, &*self.host);
+        let (link, region) = (self.link, self.region.clone());
+        let lent = self.grant.take().map(|grant| Lent { grant: grant.id, link, region });
+        self.session.leave_send(LeftSend { call: self.unanswered, lent }, &*self.host);
     }
 }
 

@@ -36,6 +36,12 @@ impl<Q: QueuePair> Session<Q> {
         rests
     }
 
+    /// Returns whether work is left that no event of a channel reports: submissions, credits to return, held notifications. While there is
+    /// any, some thread of the node is awake, or about to wake up.
+    pub fn has_work_left(&self) -> bool {
+        self.submissions.pending() || self.wanted.wants_credit() || self.holds.streams()
+    }
+
     /// Disarms the fabric after a sleep of the serving thread. Does nothing if a thread holds the poller role, as that thread processes
     /// the event, or if another thread holds the engine.
     pub fn disarm(&self) {

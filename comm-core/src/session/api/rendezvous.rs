@@ -14,7 +14,7 @@ use crate::session::end::End;
 use crate::session::inbound::Inbound;
 use crate::session::one_sided::CLASS;
 use crate::session::outgoing::Submitted;
-use crate::session::rendezvous::table::{Body, Lent, Offer, Posted, UnmatchedMessage};
+use crate::session::rendezvous::table::{Body, LeftSend, Offer, Posted, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{GivenUp, Source};
 use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
 use crate::session::send_error::SendError;
@@ -92,11 +92,12 @@ impl<Q: QueuePair> Session<Q> {
         let Duties { link, class, .. } = token.take();
         let offer = Offer { call, link, class, tag };
         let body = match offered {
-            // A resent offer names a grant of an earlier link. The regrant for the current link follows.
-            Offered::ByReference(remote) if resent => {
-                Body::Source(Source { remote, link: link.wrapping_sub(1) })
+            Offered::ByReference(remote) => {
+                // The receive buffer of the offer itself is returned before its credit.
+                drop(payload);
+                // A resent offer names a grant of an earlier link. The regrant for the current link follows.
+                Body::Source(Source { remote, link: if resent { link.wrapping_sub(1) } else { link } })
             }
-            Offered::ByReference(remote) => Body::Source(Source { remote, link }),
             Offered::Eager { skip } => Body::Eager { payload, skip },
         };
         let mut table = self.rendezvous.lock(&self.wanted, executor);
@@ -147,15 +148,19 @@ impl<Q: QueuePair> Session<Q> {
         Ok(())
     }
 
-    /// Removes a send that has ended or was cancelled from the count. The memory lent for it is reclaimed as soon as its call has a
+    /// Ends a send. If its call has no response yet, it counts until then. The memory lent for it is reclaimed as soon as its call has a
     /// response. Until then the peer may read the memory, and the access must not be refused, because a refused access ends some
     /// connections.
-    pub fn leave_send(&self, lent: Option<Lent>, executor: &impl Executor) {
-        self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
-        self.admit_after_freeing(executor);
-        let Some(lent) = lent else { return };
+    pub fn leave_send(&self, left: LeftSend, executor: &impl Executor) {
+        if left.call.is_none() {
+            self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
+            self.admit_after_freeing(executor);
+            if left.lent.is_none() {
+                return;
+            }
+        }
         let mut table = self.rendezvous.lock(&self.wanted, executor);
-        table.lent.push(lent);
+        table.left.push(left);
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
         drop(table);
         self.move_transfers_now(executor);

@@ -255,6 +255,12 @@ impl<L: Payload> CallTable<L> {
         self.is_current(call) && !self.has_ended(call)
     }
 
+    /// Returns whether the slot belongs to this call, and a response to it may still arrive.
+    pub(in crate::session) fn is_expected(&self, call: CallId) -> bool {
+        let slot = self.slots.at(call.slot.into());
+        self.is_current(call) && slot.state.load(Ordering::Relaxed) & ENGINE_DONE == 0
+    }
+
     /// Engine only: ends the calls of all claimed slots with `PeerDown`, and expects nothing more for any slot. Does not use the engine's
     /// state of the calls. A call that has already ended keeps its end. Returns the number of calls that it ended.
     ///

@@ -14,11 +14,11 @@ use crate::session::calls::Expects;
 use crate::session::end::{End, Executed};
 use crate::session::one_sided::{CLASS, OneSided};
 use crate::session::outgoing::{Carrier, Outgoing};
-use crate::session::rendezvous::table::{Body, Met, Offer, Posted, Table, UnmatchedMessage};
+use crate::session::rendezvous::table::{Body, Lent, Met, Offer, Posted, Table, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{Chunking, GivenUp, Transfer};
 use crate::session::rendezvous::{CLOSED, DUE, NotReceived, OPEN, received};
 use crate::session::response::Response;
-use crate::session::shared::Turn;
+use crate::session::shared::{Shared, Turn};
 use crate::time::Nanos;
 
 impl<Q: QueuePair> Engine<Q> {
@@ -42,13 +42,14 @@ impl<Q: QueuePair> Engine<Q> {
         if turn.shared.rendezvous.missed_cancel.swap(false, Ordering::Relaxed) {
             table.cancel_where(|call| turn.shared.is_cancelled(call));
         }
-        while let Some(gone) = table.given_up.pop_front() {
-            let eager = matches!(gone.body, Body::Eager { .. });
-            self.respond_to_offer(&gone.offer, Response::failure(FailureCode::Cancelled), eager, turn);
+        while let Some(UnmatchedMessage { offer, body }) = table.given_up.pop_front() {
+            let eager = matches!(body, Body::Eager { .. });
+            drop(body);
+            self.respond_to_offer(&offer, Response::failure(FailureCode::Cancelled), eager, turn);
             moved += 1;
         }
         moved += self.end_transfers(table, turn);
-        moved += self.take_back(table);
+        moved += self.end_left_sends(table, turn.shared);
         while let Some(met) = table.meet() {
             self.begin(met, table, turn);
             moved += 1;
@@ -70,21 +71,26 @@ impl<Q: QueuePair> Engine<Q> {
         moved
     }
 
-    /// Revokes the grants of sends whose calls have a response. Returns their number.
-    fn take_back(&mut self, table: &mut Table<Q::Lease>) -> usize {
-        let before = table.lent.len();
-        let (calls, present) = (&self.calls, self.generation);
+    /// Ends the sends that the program has left and whose calls have a response, and revokes their grants. Returns their number.
+    fn end_left_sends(&mut self, table: &mut Table<Q::Lease>, shared: &Shared<Q::Lease>) -> usize {
+        let before = table.left.len();
+        let present = self.generation;
         let mut link = self.phase.link_mut();
-        table.lent.retain(|lent| {
-            let Some(link) = link.as_mut().filter(|_| lent.link == present) else { return false };
-            if lent.call.is_some_and(|call| calls.is_open(call)) {
-                return true;
+        table.left.retain_mut(|left| {
+            let is_open = left.call.is_some_and(|call| shared.calls.is_expected(call));
+            let granted = |lent: &mut Lent| link.is_some() && lent.link == present;
+            if let Some(lent) = left.lent.take_if(|lent| !is_open || !granted(lent))
+                && let Some(link) = link.as_mut().filter(|_| lent.link == present)
+            {
+                // This fails only if the grant has already ended.
+                let _ended = link.revoke(lent.grant);
             }
-            // This fails only if the grant has already ended.
-            let _ended = link.revoke(lent.grant);
-            false
+            if !is_open && left.call.is_some() {
+                shared.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_open
         });
-        before - table.lent.len()
+        before - table.left.len()
     }
 
     /// Starts the next chunk of the transfer whose turn it is. Returns whether one was started.
@@ -112,10 +118,11 @@ impl<Q: QueuePair> Engine<Q> {
     /// Ends all receives with the session, and drops the peer's offers. Called when no chunk is in flight any more.
     pub(in crate::session) fn end_rendezvous(&mut self, turn: Turn<'_, Q::Lease, impl Executor>) {
         let mut table = turn.shared.rendezvous.lock(&turn.shared.wanted, turn.executor);
-        let Table { posted, waiting, given_up, transfers, lent } = core::mem::take(&mut *table);
+        let Table { posted, waiting, given_up, transfers, left } = core::mem::take(&mut *table);
+        turn.shared.rendezvous.uncount(&left);
         turn.shared.rendezvous.state.store(CLOSED, Ordering::Relaxed);
         drop(table);
-        drop((waiting, given_up, lent));
+        drop((waiting, given_up, left));
         let mut slots: Vec<_> = posted.iter().map(|posted| posted.slot).collect();
         for mut transfer in transfers {
             transfer.take_ended(|slot| turn.shared.rendezvous.chunk_end(slot));
@@ -198,7 +205,7 @@ impl<Q: QueuePair> Engine<Q> {
         ended
     }
 
-    /// Responds to an offer, and returns the credit of an eager one.
+    /// Responds to an offer, and returns the credit of an eager one, whose payload has been dropped.
     fn respond_to_offer(
         &mut self,
         offer: &Offer,

@@ -28,7 +28,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_sync::{TryLock, TryLockGuard};
 use pronto_wire::{CallId, Class};
 
-pub use table::{Lent, MAX_UNEXPECTED, Offer};
+pub use table::{LeftSend, Lent, MAX_UNEXPECTED, Offer};
 pub use transfer::Chunking;
 
 use super::calls::{CallTable, Expects};
@@ -44,7 +44,8 @@ use table::Table;
 /// Maximum number of posted receives per peer. Each has a call slot.
 pub const MAX_RECEIVES: usize = 16;
 
-/// Maximum number of rendezvous sends in progress per peer. Each has a call slot, and an eager one also a request credit.
+/// Maximum number of rendezvous sends in progress per peer. Each has a call slot, and an eager one also a request credit. A send that the
+/// program has given up counts until it has its response, for which the windows have room.
 pub const MAX_SENDS: u32 = 16;
 
 /// Maximum number of chunks in flight per peer, over all transfers. They use a separate table of slots, so that calls which wait for
@@ -163,11 +164,19 @@ impl<L: Payload> Rendezvous<L> {
     pub(super) fn fail(&self, wanted: &Wanted, executor: &impl Executor) {
         let mut table = self.lock(wanted, executor);
         let dropped = core::mem::take(&mut *table);
+        self.uncount(&dropped.left);
         self.state.store(CLOSED, Ordering::Relaxed);
         self.missed_cancel.store(false, Ordering::Relaxed);
         drop(table);
         drop(dropped);
         self.chunks.clear(executor);
+    }
+
+    /// Ends the sends that the program has left with the session.
+    pub(super) fn uncount(&self, left: &[LeftSend]) {
+        for _ in left.iter().filter(|left| left.call.is_some()) {
+            self.sends.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Takes the end of a chunk, if it has ended.

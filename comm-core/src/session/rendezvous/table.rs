@@ -79,8 +79,17 @@ pub(in crate::session) struct Table<L> {
     /// Messages that their senders have cancelled and that need a response.
     pub(in crate::session) given_up: VecDeque<UnmatchedMessage<L>>,
     pub(in crate::session) transfers: VecDeque<Transfer>,
-    /// Memory lent for sends of this side, which is reclaimed when the peer no longer reads it.
-    pub(in crate::session) lent: Vec<Lent>,
+    /// Sends that the program has left, and that the peer has not.
+    pub(in crate::session) left: Vec<LeftSend>,
+}
+
+/// A send that the program has left. Until its call has a response, it counts among the sends in progress, and the peer may read its memory.
+#[derive(Debug, Default)]
+pub struct LeftSend {
+    /// The call, if it has no response yet.
+    pub call: Option<CallId>,
+    /// The memory that is reclaimed after the response.
+    pub lent: Option<Lent>,
 }
 
 /// Memory of this side that is granted to the peer for a send.
@@ -92,8 +101,6 @@ pub struct Lent {
     pub link: u16,
     /// The memory, which must live until the grant has ended.
     pub region: Region,
-    /// The call of the offer. Until it has a response, the peer may read the memory.
-    pub call: Option<CallId>,
 }
 
 impl<L> Default for Table<L> {
@@ -103,7 +110,7 @@ impl<L> Default for Table<L> {
             waiting: Unmatched::default(),
             given_up: VecDeque::new(),
             transfers: VecDeque::new(),
-            lent: Vec::new(),
+            left: Vec::new(),
         }
     }
 }
@@ -111,7 +118,7 @@ impl<L> Default for Table<L> {
 impl<L> Table<L> {
     pub(in crate::session) fn is_empty(&self) -> bool {
         let no_messages = self.waiting.is_empty() && self.given_up.is_empty();
-        no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.lent.is_empty()
+        no_messages && self.posted.is_empty() && self.transfers.is_empty() && self.left.is_empty()
     }
 
     /// Returns the place of the first transfer that can start a chunk.

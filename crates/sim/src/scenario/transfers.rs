@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, Grant, HeapMemory, Region, RemoteRange, Rights};
-use pronto_core::session::{CallSpec, End, Inbound, Lent, Offered, OutgoingPayload, SendError};
+use pronto_core::session::{CallSpec, End, Inbound, LeftSend, Lent, Offered, OutgoingPayload, SendError};
 use pronto_wire::{CallId, Class, FailureCode};
 
 use super::handler::{Lease, SimSession};
@@ -230,7 +230,7 @@ impl Transfers {
             Ok(call) => self.sends.push(Send { call, source, give_up_at }),
             Err(refused) => {
                 assert!(refused.is_retryable() || refused == SendError::Draining, "a send: {refused}");
-                session.leave_send(lent(source, None), executor);
+                session.leave_send(left(source, None), executor);
             }
         }
     }
@@ -266,14 +266,18 @@ impl Transfers {
             if !session.has_ended(send.call) {
                 return true;
             }
+            let mut unanswered = None;
             match session.take(send.call, executor) {
                 End::Reply(_) => tally.sent += 1,
                 End::Failure { code: FailureCode::HandlerError, .. } => tally.refused += 1,
-                End::Deadline { .. } => tally.deadlines += 1,
+                End::Deadline { .. } => {
+                    tally.deadlines += 1;
+                    unanswered = Some(send.call);
+                }
                 End::PeerDown { .. } => tally.peer_downs += 1,
                 end => panic!("a send ended as {end:?}"),
             }
-            session.leave_send(lent(send.source.take(), Some(send.call)), executor);
+            session.leave_send(left(send.source.take(), unanswered), executor);
             false
         });
     }
@@ -309,7 +313,7 @@ impl Transfers {
             let due = all || send.give_up_at <= now;
             if due {
                 session.abandon(send.call, Class::Bulk, executor);
-                session.leave_send(lent(send.source.take(), Some(send.call)), executor);
+                session.leave_send(left(send.source.take(), Some(send.call)), executor);
                 tally.sends_given_up += 1;
             }
             !due
@@ -324,8 +328,8 @@ impl Transfers {
     }
 }
 
-/// Returns the memory to revoke once the call has its reply.
-fn lent(source: Option<Source>, call: Option<CallId>) -> Option<Lent> {
-    let (region, grant, link) = source?;
-    Some(Lent { grant: grant?.id, link, region, call })
+/// Returns a send that the node leaves, with the call that has no response yet.
+fn left(source: Option<Source>, call: Option<CallId>) -> LeftSend {
+    let lent = source.and_then(|(region, grant, link)| Some(Lent { grant: grant?.id, link, region }));
+    LeftSend { call, lent }
 }

@@ -111,7 +111,7 @@ impl Caller {
                 self.is_task = false;
                 open.into_iter().for_each(|open| self.await_end(open));
             }
-            super::mix::Step::Notify => self.notify(peer),
+            super::mix::Step::Notify => (0..self.mix.notices).for_each(|_| self.notify(peer)),
             super::mix::Step::NotifySync => self.notify_sync(peer),
             super::mix::Step::Abandon => self.abandon(peer),
             super::mix::Step::Pause => {

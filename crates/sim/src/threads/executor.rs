@@ -6,10 +6,11 @@ use std::sync::Arc;
 use pronto_core::executor::{Channels, Circumstances, Executor, WaitPolicy};
 use pronto_core::note::{Note, What};
 use pronto_core::{Clock, Nanos};
-use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pronto_sync::{ARMED, WakeWord};
 use pronto_wire::NodeId;
 
+use super::resting::Announcements;
 use super::scheduler::{self, LostWakeUps, Why};
 use super::thread::{Asleep, SleepOn};
 use crate::world::{SimClock, SimNode, SimWorld};
@@ -33,6 +34,10 @@ struct Shared {
     serving: WakeWord,
     /// A holder of an engine has panicked.
     failed: AtomicBool,
+    /// The peers that rest, if idle ones do.
+    resting: Option<Announcements>,
+    /// Number of times that a thread has held a notification for the serving thread.
+    held: AtomicU64,
 }
 
 impl ThreadExecutor {
@@ -41,9 +46,30 @@ impl ThreadExecutor {
         place: SimNode,
         circumstances: Circumstances,
         lost_wake_ups: LostWakeUps,
+        resting: Option<Announcements>,
     ) -> Self {
         let (clock, serving, failed) = (world.clock_of(place), WakeWord::new(), AtomicBool::new(false));
-        Self(Arc::new(Shared { clock, place, circumstances, lost_wake_ups, serving, failed }))
+        let held = AtomicU64::new(0);
+        let shared = Shared { clock, place, circumstances, lost_wake_ups, serving, failed, resting, held };
+        Self(Arc::new(shared))
+    }
+
+    /// Returns the announcements of the peers that rest. Returns none if no peer ever does.
+    pub(super) fn resting(&self) -> Option<&Announcements> {
+        self.0.resting.as_ref()
+    }
+
+    /// Returns how often a thread has held a notification for the serving thread.
+    pub(super) fn held(&self) -> u64 {
+        self.0.held.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the serving thread and makes it poll this peer, for work that no event reports.
+    pub(super) fn wake_server_for(&self, peer: NodeId) {
+        if let Some(resting) = &self.0.resting {
+            resting.rouse(peer);
+        }
+        self.wake_server();
     }
 
     /// Returns the word of the serving thread.
@@ -138,12 +164,13 @@ impl Executor for ThreadExecutor {
         each.map(|channel| channel.is_some_and(|channel| woken.ready.contains(&channel)))
     }
 
-    fn wake_serving_thread(&self, _: NodeId) {
-        self.wake_server();
+    fn wake_serving_thread(&self, peer: NodeId) {
+        self.wake_server_for(peer);
     }
 
-    fn ring_soon(&self, _: NodeId) -> bool {
-        self.wake_server();
+    fn ring_soon(&self, peer: NodeId) -> bool {
+        self.0.held.fetch_add(1, Ordering::Relaxed);
+        self.wake_server_for(peer);
         true
     }
 

@@ -45,7 +45,8 @@ pub(super) fn violation(threads: &[Thread], world: &SimWorld) -> Option<String> 
     let asleep = |thread: &&Thread| matches!(&thread.run, Run::Asleep(Asleep { on, .. }) if !matches!(on, SleepOn::BackOff));
     let sleepers = threads.iter().filter(asleep);
     sleepers.filter(|thread| is_idle(threads, thread.node, world)).find_map(|thread| {
-        let why = oversleeps(thread, world).or_else(|| has_room(threads, thread))?;
+        let why =
+            oversleeps(thread, world).or_else(|| has_room(threads, thread)).or_else(|| has_work(thread))?;
         Some(format!(
             "lost wake-up: thread {:?} sleeps, as do all threads of its node, although {why}",
             thread.name
@@ -106,6 +107,12 @@ fn oversleeps(thread: &Thread, world: &SimWorld) -> Option<String> {
         Awaited::Queue(_) if !session.is_up() => Some("the peer is down".into()),
         _ => None,
     }
+}
+
+/// Returns the reason why a serving thread should be awake, for which no channel has an event.
+fn has_work(thread: &Thread) -> Option<String> {
+    let mut left = thread.serves.iter().filter(|session| session.has_work_left());
+    left.next().map(|session| format!("work is left in the session with {}", session.peer()))
 }
 
 /// Returns the reason why a task that waits in the queue should be awake. It may wait behind one that waits for the next tick.

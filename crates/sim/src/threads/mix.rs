@@ -31,6 +31,8 @@ pub struct Mix {
     pub steps: [u32; 8],
     /// Weights of the policies spin, block and adaptive.
     pub policies: [u32; 3],
+    /// Number of notifications that a caller sends in a row.
+    pub notices: u32,
     /// One message in `long_one_in` is longer than an inline message.
     pub long_one_in: u32,
     /// One call in `laned_one_in` runs on the worker.
@@ -53,6 +55,7 @@ impl Mix {
         Self {
             steps: [6, 4, 3, 2, 2, 2, 1, 2],
             policies: [1, 2, 2],
+            notices: 1,
             long_one_in: 5,
             laned_one_in: 4,
             deadline_one_in: 8,

@@ -7,6 +7,7 @@
 //! | `points` | where threads are switched: with `--cfg simulated`, at every operation on an atomic |
 //! | `idle` | detects lost wake-ups: a node whose threads all sleep must have nothing to do |
 //! | `panics` | panics of threads that hold an engine |
+//! | `resting` | idle peers that the serving thread leaves armed |
 //! | `executor` | sleeps and wake-ups in virtual time |
 //! | `node`, `serving`, `caller`, `links` | the threads of a node: those of a real node in the order of their steps |
 //!
@@ -23,6 +24,7 @@ mod node;
 mod pace;
 mod panics;
 mod points;
+mod resting;
 mod scheduler;
 mod serving;
 mod story;

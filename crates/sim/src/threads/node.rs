@@ -147,12 +147,12 @@ impl Node {
         self.executor.wake_server();
     }
 
-    /// Returns whether nothing is open in a session, and its credits are there: up to half a window may be returned only with the next
+    /// Returns whether nothing is open in a session, and its credits are there: up to three quarters of a window may be returned only with the next
     /// message.
     pub(super) fn is_settled(&self, session: &SimSession) -> bool {
         let has_credits = |class: Class| {
             let window = u32::from(self.limits.requests[class.index()]);
-            (window - window / 2..=window).contains(&session.credits(class))
+            (window - window / 2 - window / 4..=window).contains(&session.credits(class))
         };
         session.open_calls() == 0
             && session.work_in_flight(&self.executor) == 0
@@ -219,7 +219,7 @@ impl Sink<Lease> for NodeSink<'_> {
     fn event(&mut self, event: Event) {
         self.node.ledger().event(self.node.id, 1, self.session.peer(), &event);
         // The serving thread sleeps in the channels of the new link from now on.
-        self.node.executor.wake_server();
+        self.node.executor.wake_server_for(self.session.peer());
     }
 }
 

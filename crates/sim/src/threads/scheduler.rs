@@ -22,6 +22,7 @@ use super::pace::Pace;
 use super::points;
 use super::thread::{Asleep, Run, SleepOn, Thread, Woken};
 use crate::random::{Random, Span};
+use crate::scenario::SimSession;
 use crate::world::{SimNode, SimWorld};
 
 /// Number of operations after which a story has spun without bound.
@@ -75,9 +76,16 @@ pub(super) enum LostWakeUps {
 }
 
 impl Threads {
-    pub(super) fn new(world: SimWorld, seed: u64, limit: Nanos, lost_wake_ups: LostWakeUps) -> Self {
+    pub(super) fn new(
+        world: SimWorld,
+        seed: u64,
+        operation: Option<Nanos>,
+        limit: Nanos,
+        lost_wake_ups: LostWakeUps,
+    ) -> Self {
         let mut random = Random::new(seed ^ 0x7124_ead5);
         let pace = Pace::random(&mut random);
+        let pace = Pace { operation: operation.unwrap_or(pace.operation), ..pace };
         let state =
             State { threads: Vec::new(), random, pace, operations: 0, limit, lost_wake_ups, failure: None };
         Self(Arc::new(Inner { world, state: Mutex::new(state), end: Bell::default() }))
@@ -381,9 +389,12 @@ pub(super) fn alert(node: SimNode) {
     go_on();
 }
 
-/// Declares that the calling thread is its node's serving thread.
-pub(super) fn serves() {
-    here(|_, mut state, me| state.threads[me].is_serving = true);
+/// Declares that the calling thread is its node's serving thread, and serves these sessions.
+pub(super) fn serves(sessions: Vec<Arc<SimSession>>) {
+    here(|_, mut state, me| {
+        state.threads[me].is_serving = true;
+        state.threads[me].serves = sessions;
+    });
     go_on();
 }
 

@@ -11,6 +11,7 @@ use pronto_core::{Clock as _, Nanos};
 
 use super::node::{Node, Thread};
 use super::panics::survived;
+use super::resting::Announcements;
 use super::scheduler;
 use super::thread::{Asleep, SleepOn};
 use crate::scenario::SimSession;
@@ -23,6 +24,8 @@ const IDLE_TICK: Nanos = Nanos::from_secs(10);
 const MUTED: Nanos = Nanos::from_millis(1);
 /// Number of polls of each peer between two readings of the clock.
 const POLLS: u32 = 4;
+/// Number of rounds without an event after which a peer may rest.
+const REST_AFTER: u32 = 2;
 
 /// The serving thread of a node.
 pub(super) struct Serving {
@@ -42,6 +45,10 @@ struct Peer {
     session: Arc<SimSession>,
     yields: YieldTimer,
     muted: Vec<(i32, Nanos)>,
+    /// Consecutive rounds of polls without an event.
+    empty_polls: u32,
+    /// The peer is armed, and neither polled nor disarmed until its channel has an event.
+    rests: bool,
 }
 
 impl Serving {
@@ -50,6 +57,8 @@ impl Serving {
             session: Arc::clone(session),
             yields: YieldTimer::default(),
             muted: Vec::new(),
+            empty_polls: 0,
+            rests: false,
         };
         Self {
             peers: node.peers.values().map(peer).collect(),
@@ -66,10 +75,11 @@ impl Serving {
 
     /// Serves until the node stops.
     pub(super) fn run(&mut self) {
-        scheduler::serves();
+        scheduler::serves(self.peers.iter().map(|peer| Arc::clone(&peer.session)).collect());
         let node = Arc::clone(&self.node);
         while !node.is_stopping() {
             self.recover();
+            self.rouse();
             let decision = self.decide();
             let taken = self.poll(false) + node.handle_jobs();
             self.found(taken);
@@ -84,6 +94,7 @@ impl Serving {
                 self.poll_or_sleep(decision, now);
             }
         }
+        self.peers.iter_mut().for_each(|peer| peer.rests = false);
         self.report(ServingState::Working);
     }
 
@@ -107,32 +118,62 @@ impl Serving {
     }
 
     fn report(&self, state: ServingState) {
-        for Peer { session, .. } in &self.peers {
+        for Peer { session, .. } in self.peers.iter().filter(|peer| !peer.rests) {
             session.set_serving(state, &self.node.executor);
         }
     }
 
-    /// Polls every peer, while it is `armed` for a sleep or not. Returns the number of events.
+    /// Polls every peer that does not rest, while it is `armed` for a sleep or not. Returns the number of events.
     fn poll(&mut self, armed: bool) -> usize {
-        let (node, executor) = (&self.node, &self.node.executor);
-        let poll = |peer: &mut Peer| {
-            let Peer { session, yields, .. } = peer;
-            let stop = || node.is_stopping();
-            let turn = || session.turn(POLLS, stop, &mut node.sink(session, Thread::Serving), executor);
-            let progress = survived(turn).flatten();
-            if progress.is_none() && session.has_failed() {
-                session.fail(&mut node.sink(session, Thread::Waiting), executor);
-                return 1;
-            }
-            if progress.is_none_or(|progress| progress.moved != 0 && session.is_awaited()) {
-                session.yield_to_waiters(yields, progress.is_some(), executor.now(), executor);
-            }
-            if armed && session.must_poll_again(progress) {
-                return 1;
-            }
-            progress.map_or(0, |progress| progress.moved.saturating_sub(progress.responses))
+        let node = &self.node;
+        self.peers.iter_mut().filter(|peer| !peer.rests).map(|peer| peer.poll(node, armed)).sum()
+    }
+
+    /// Ends the rest of the peers for which another thread has left work, or whose channels have an event.
+    fn rouse(&mut self) {
+        let Some(resting) = self.node.executor.resting() else { return };
+        let left = resting.take_roused();
+        let channels = self.peers.iter().filter(|peer| peer.rests).flat_map(|peer| peer.channels(&self.node));
+        let channels = channels.collect::<Vec<_>>();
+        let ready = if channels.is_empty() { Vec::new() } else { ready(channels) };
+        let is_due = |peer: &Peer| {
+            left.contains(&peer.session.peer())
+                || peer.channels(&self.node).any(|channel| ready.contains(&channel))
         };
-        self.peers.iter_mut().map(poll).sum()
+        for peer in self.peers.iter_mut().filter(|peer| peer.rests) {
+            if is_due(peer) {
+                peer.rests = false;
+                resting.withdraw(peer.session.peer());
+                peer.disarm(&self.node);
+            }
+        }
+    }
+
+    /// Lets the peers rest that may, before a sleep and after the recheck. Returns the number of events that their last polls found: if it
+    /// is not 0, none of them rests.
+    fn rest(&mut self) -> usize {
+        let Some(resting) = self.node.executor.resting() else { return 0 };
+        let (mut taken, mut begun) = (0, Vec::new());
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if peer.rests || peer.empty_polls < REST_AFTER || !peer.session.may_rest() {
+                continue;
+            }
+            resting.make(peer.session.peer());
+            let found = peer.poll(&self.node, true);
+            peer.rests = found == 0;
+            if peer.rests {
+                begun.push(index);
+                resting.has_begun();
+            } else {
+                resting.withdraw(peer.session.peer());
+            }
+            taken += found;
+        }
+        for index in begun.into_iter().filter(|_| taken != 0) {
+            self.peers[index].rests = false;
+            resting.withdraw(self.peers[index].session.peer());
+        }
+        taken
     }
 
     /// Records that `taken` events were found after channels had ended a sleep. A channel whose events another thread takes is left
@@ -140,11 +181,11 @@ impl Serving {
     fn found(&mut self, taken: usize) {
         let now = self.node.executor.now();
         let fired = core::mem::take(&mut self.fired);
-        for Peer { session, muted, .. } in &mut self.peers {
+        for Peer { session, muted, rests, .. } in &mut self.peers {
             muted.retain(|(_, until)| *until > now);
             let own = session.channels(&self.node.executor).into_iter().flatten().map(|channel| channel.fd);
             let own = own.filter(|channel| fired.contains(channel));
-            if taken == 0 && !session.is_servers() {
+            if !*rests && taken == 0 && !session.is_servers() {
                 muted.extend(own.map(|channel| (channel, now + MUTED)));
             }
         }
@@ -201,14 +242,55 @@ struct AllPeers<'a> {
     taken: usize,
 }
 
+impl Peer {
+    /// Polls the peer, while it is `armed` for a sleep or not. Returns the number of events.
+    fn poll(&mut self, node: &Node, armed: bool) -> usize {
+        let found = self.poll_once(node, armed);
+        self.empty_polls = if found == 0 { self.empty_polls.saturating_add(1) } else { 0 };
+        found
+    }
+
+    fn poll_once(&mut self, node: &Node, armed: bool) -> usize {
+        let (Self { session, yields, .. }, executor) = (self, &node.executor);
+        let stop = || node.is_stopping();
+        let turn = || session.turn(POLLS, stop, &mut node.sink(session, Thread::Serving), executor);
+        let progress = survived(turn).flatten();
+        if progress.is_none() && session.has_failed() {
+            session.fail(&mut node.sink(session, Thread::Waiting), executor);
+            return 1;
+        }
+        if progress.is_none_or(|progress| progress.moved != 0 && session.is_awaited()) {
+            session.yield_to_waiters(yields, progress.is_some(), executor.now(), executor);
+        }
+        if armed && session.must_poll_again(progress) {
+            return 1;
+        }
+        progress.map_or(0, |progress| progress.moved.saturating_sub(progress.responses))
+    }
+
+    fn channels(&self, node: &Node) -> impl Iterator<Item = i32> {
+        self.session.channels(&node.executor).into_iter().flatten().map(|channel| channel.fd)
+    }
+
+    fn disarm(&self, node: &Node) {
+        self.session.set_serving(ServingState::Working, &node.executor);
+        self.session.disarm();
+    }
+}
+
+/// Returns which of these channels have an event now.
+fn ready(channels: Vec<i32>) -> Vec<i32> {
+    let asleep = Asleep { on: SleepOn::Serving { channels, muted: false }, until: Nanos::ZERO };
+    scheduler::sleep(asleep, |_| false).ready
+}
+
 impl AllPeers<'_> {
     /// Sleeps in all channels. Returns whether an event ended the sleep.
     fn sleep_until(&mut self, until: Nanos, fires: bool) -> bool {
         let Serving { node, peers, fired, .. } = &mut *self.serving;
         let watched = |peer: &Peer| {
-            let channels = peer.session.channels(&node.executor).into_iter().flatten();
             let is_muted = |channel: i32| peer.muted.iter().any(|(muted, _)| *muted == channel);
-            channels.map(|channel| channel.fd).filter(move |channel| !is_muted(*channel)).collect::<Vec<_>>()
+            peer.channels(node).filter(move |channel| !is_muted(*channel)).collect::<Vec<_>>()
         };
         let channels = peers.iter().flat_map(watched).collect();
         let word = node.executor.serving();
@@ -217,7 +299,10 @@ impl AllPeers<'_> {
         let asleep = Asleep { on: SleepOn::Serving { channels, muted }, until };
         let woken = scheduler::sleep(asleep, |_| !fires || word.should_sleep());
         if fires {
-            fired.extend(woken.ready);
+            let rested = |channel: &i32| {
+                peers.iter().any(|peer| peer.rests && peer.channels(node).any(|own| own == *channel))
+            };
+            fired.extend(woken.ready.into_iter().filter(|channel| !rested(channel)));
         }
         woken.by_event
     }
@@ -238,11 +323,17 @@ impl Sleeper for AllPeers<'_> {
             || self.serving.node.has_jobs()
             || self.serving.node.is_stopping()
             || executor.has_failure()
+            || executor.resting().is_some_and(Announcements::has_roused)
             || !executor.serving().should_sleep();
         if found { Recheck::Found } else { Recheck::Empty }
     }
 
     fn sleep(&mut self) -> Woken {
+        let found = self.serving.rest();
+        if found != 0 {
+            self.taken += found;
+            return Woken::Early;
+        }
         // A caller that begins to wait without polling needs ticks; here each sleep is short enough for that.
         let tick = self.serving.last_tick + self.serving.tick_after;
         let tick = tick.min(self.serving.node.executor.now() + BUSY_TICK);
@@ -253,9 +344,9 @@ impl Sleeper for AllPeers<'_> {
 
     fn check_safety_net(&mut self) {
         for index in 0..self.serving.peers.len() {
-            let Peer { session, muted, .. } = &self.serving.peers[index];
+            let Peer { session, muted, rests, .. } = &self.serving.peers[index];
             let (node, session) = (Arc::clone(&self.serving.node), Arc::clone(session));
-            if !session.is_servers() || !muted.is_empty() {
+            if *rests || !session.is_servers() || !muted.is_empty() {
                 continue;
             }
             let until = node.executor.now() + LATE;
@@ -268,9 +359,7 @@ impl Sleeper for AllPeers<'_> {
 
     fn disarm(&mut self) {
         self.serving.node.executor.serving().disarm();
-        for Peer { session, .. } in &self.serving.peers {
-            session.set_serving(ServingState::Working, &self.serving.node.executor);
-            session.disarm();
-        }
+        let Serving { node, peers, .. } = &*self.serving;
+        peers.iter().filter(|peer| !peer.rests).for_each(|peer| peer.disarm(node));
     }
 }

@@ -14,6 +14,7 @@ use super::links::Director;
 use super::mix::Mix;
 use super::node::{self, Node, Thread};
 use super::panics::Panics;
+use super::resting::Announcements;
 use super::scheduler::{LostWakeUps, Threads};
 use super::serving::Serving;
 use crate::fault::Fault;
@@ -50,6 +51,10 @@ pub struct Story {
     pub panic_one_in: u32,
     /// One event of a channel in `lost_event_one_in` is lost, so that the safety-net timeout must end the sleep; 0 means none.
     pub lost_event_one_in: u32,
+    /// The serving threads leave idle peers armed and do not poll them, as a node with many peers does.
+    pub resting: bool,
+    /// The time of one operation of a thread; one by the seed if `None`.
+    pub operation: Option<Nanos>,
     /// Faults, with their times.
     pub faults: Vec<(Nanos, Fault)>,
 }
@@ -71,6 +76,10 @@ pub struct Ending {
     pub resumed: u64,
     /// Number of wake-ups that sessions have counted as lost.
     pub lost_wake_ups: u64,
+    /// Number of times that a peer has begun to rest.
+    pub rests: u64,
+    /// Number of times that a thread has held a notification for the serving thread.
+    pub held: u64,
 }
 
 impl Story {
@@ -89,6 +98,8 @@ impl Story {
             override_one_in: 0,
             panic_one_in: 0,
             lost_event_one_in: 0,
+            resting: false,
+            operation: None,
             faults: Vec::new(),
         }
     }
@@ -107,9 +118,11 @@ impl Story {
         let nodes: Vec<_> = ids()
             .zip(places)
             .map(|(id, place)| {
+                let others = ids().filter(move |other| *other != id);
+                let resting = self.resting.then(|| Announcements::new(others.clone()));
+                let circumstances = circumstances(&mut random);
                 let executor =
-                    ThreadExecutor::new(&world, place, circumstances(&mut random), self.lost_wake_ups());
-                let others = ids().filter(|other| *other != id);
+                    ThreadExecutor::new(&world, place, circumstances, self.lost_wake_ups(), resting);
                 let panics = Panics::new(self.panic_one_in, Random::new(random.next()));
                 Arc::new(Node::new((id, place), &world, executor, self.limits, others, &ledger, panics))
             })
@@ -117,7 +130,7 @@ impl Story {
         for (at, fault) in &self.faults {
             world.schedule(*at, *fault);
         }
-        let threads = Threads::new(world.clone(), self.seed, LIMIT, self.lost_wake_ups());
+        let threads = Threads::new(world.clone(), self.seed, self.operation, LIMIT, self.lost_wake_ups());
         self.spawn(&threads, &nodes, &mut random);
         threads.run();
         let ending = self.check(&world, &nodes, &ledger);
@@ -172,6 +185,7 @@ impl Story {
     /// Checks that nothing is left.
     fn check(&self, world: &SimWorld, nodes: &[Arc<Node>], ledger: &Arc<Mutex<Ledger>>) -> Ending {
         let (mut handovers, mut failures, mut resumed, mut lost_wake_ups) = (0, 0, 0, 0);
+        let rests = nodes.iter().filter_map(|node| node.executor.resting()).map(Announcements::count).sum();
         for node in nodes {
             for (peer, session) in &node.peers {
                 let of = format!("node {} with {peer}", node.id);
@@ -207,6 +221,8 @@ impl Story {
             failures,
             resumed,
             lost_wake_ups,
+            rests,
+            held: nodes.iter().map(|node| node.executor.held()).sum(),
         }
     }
 

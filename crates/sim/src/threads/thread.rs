@@ -6,6 +6,7 @@ use pronto_core::Nanos;
 
 use super::bell::Bell;
 use super::idle::Waits;
+use crate::scenario::SimSession;
 use crate::world::SimNode;
 
 /// A simulated thread.
@@ -20,6 +21,8 @@ pub(super) struct Thread {
     /// The event that has ended its sleep.
     pub(super) woken: Woken,
     pub(super) is_serving: bool,
+    /// The sessions that it serves.
+    pub(super) serves: Vec<Arc<SimSession>>,
     /// True if another thread has woken it, as a serving thread, since its last sleep.
     pub(super) is_alerted: bool,
 }
@@ -27,7 +30,8 @@ pub(super) struct Thread {
 impl Thread {
     pub(super) fn new(node: Option<SimNode>, name: String, bell: Arc<Bell>) -> Self {
         let (run, woken) = (Run::Ready, Woken::default());
-        Self { node, name, bell, run, waits: None, woken, is_serving: false, is_alerted: false }
+        let (is_serving, serves, is_alerted) = (false, Vec::new(), false);
+        Self { node, name, bell, run, waits: None, woken, is_serving, serves, is_alerted }
     }
 }
 

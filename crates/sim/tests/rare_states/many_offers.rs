@@ -1,0 +1,88 @@
+//! Offers return their credits when they arrive and get their responses much later, so that more responses may be in flight than requests
+//! were granted.
+
+use std::sync::Arc;
+
+use pronto_core::Nanos;
+use pronto_core::fabric::{Arrived, HeapMemory, Region, RemoteRange};
+use pronto_core::session::{Event, Inbound, LeftSend, Limits, MAX_SENDS, Offered, SendError, Sink};
+use pronto_sim::{SimLease, SimOptions};
+use pronto_wire::Class;
+
+use super::pair::{Pair, few, number};
+
+const TAG: u64 = 9;
+
+/// The side that gets the offers.
+struct Receiver<'a>(&'a Pair);
+
+impl Sink<SimLease> for Receiver<'_> {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
+        let remote = RemoteRange { key: number(&inbound), offset: 0, len: 1 << 20 };
+        self.0.far.take_offer(inbound, TAG, Offered::ByReference(remote), &self.0.executor);
+    }
+
+    fn event(&mut self, _event: Event) {}
+}
+
+/// Runs both sides until all messages have been processed.
+fn turn(pair: &Pair) {
+    for _ in 0..20 {
+        pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
+        let near = pair.near.turn(64, || false, &mut super::pair::Nothing, &pair.executor);
+        let far = pair.far.turn(64, || false, &mut Receiver(pair), &pair.executor);
+        assert!(near.is_some() && far.is_some(), "no other thread holds the engine");
+    }
+}
+
+fn offered() -> (Pair, Vec<pronto_wire::CallId>) {
+    let limits = Limits { calls: 64, requests: [2, 2], first_requests: [2, 2], ..few() };
+    let pair = Pair::new(SimOptions::like_tcp(), limits);
+    let offer = |number| {
+        pair.near.enter_send().expect("there may be more sends");
+        let call = pair.call(number, Nanos::NEVER);
+        turn(&pair);
+        call
+    };
+    let calls = (0..u64::from(MAX_SENDS)).map(offer).collect::<Vec<_>>();
+    assert_eq!(pair.far.transfers(&pair.executor), [calls.len(), 0, 0], "every offer waits for a receive");
+    (pair, calls)
+}
+
+#[test]
+fn the_responses_to_all_offers_may_be_in_flight_together() {
+    let (pair, calls) = offered();
+    let region = Region::new(Arc::new(HeapMemory::new(1)));
+    for _ in &calls {
+        pair.far.post_receive(TAG, &region, (0, 1), &pair.executor).expect("there may be as many receives");
+    }
+    turn_far(&pair);
+    turn(&pair);
+    assert_eq!(pair.world.overruns(), 0, "a response has no receive at the sender");
+    assert!(calls.iter().all(|call| pair.near.has_ended(*call)), "the receives were too short");
+}
+
+/// Lets the receiving side respond while the sending side does not look.
+fn turn_far(pair: &Pair) {
+    for _ in 0..20 {
+        let turned = pair.far.turn(64, || false, &mut Receiver(pair), &pair.executor);
+        assert!(turned.is_some(), "no other thread holds the engine");
+        pair.world.run_until(pair.world.now() + Nanos::from_millis(1));
+    }
+}
+
+#[test]
+fn a_send_that_was_given_up_counts_until_it_has_its_response() {
+    let (pair, calls) = offered();
+    let give_up = |call| {
+        pair.near.abandon(call, Class::Control, &pair.executor);
+        pair.near.leave_send(LeftSend { call: Some(call), lent: None }, &pair.executor);
+    };
+    give_up(calls[0]);
+    let refused = pair.near.enter_send();
+    assert!(matches!(refused, Err(SendError::TooManyTransfers { .. })), "{refused:?}");
+    turn(&pair);
+    pair.near.enter_send().expect("the receiver has responded to the cancellation");
+    let refused = pair.near.enter_send();
+    assert!(matches!(refused, Err(SendError::TooManyTransfers { .. })), "only one send has ended");
+}
