@@ -244,7 +244,7 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
     let first = Daemon::start(&one);
     let _second = Daemon::start(&two);
     let of_operator = folder.0.join("alice.toml");
-    let alice = folder.output(&["issue", "ca", "--operator", "alice"]);
+    let alice = folder.output(&["issue", "ca", "--operator", "alice", "--role", "admin"]);
     fs::write(&of_operator, alice).expect("the folder is writable");
     let (address, of_operator) = (format!("tcp:{free}"), of_operator.to_str().expect("text"));
     let status = || {
@@ -270,8 +270,16 @@ fn daemons_link_by_their_certificates_until_one_is_revoked() {
         assert_eq!(String::from_utf8_lossy(&away.stderr).contains("--plaintext"), is_refused, "{away:?}");
     }
     // The certificate of a node is good for its operator too.
-    let by_config = pronto(&["ping", "--config", one.to_str().expect("text")]);
-    assert!(by_config.status.success(), "{}", String::from_utf8_lossy(&by_config.stderr));
+    for command in ["ping", "status"] {
+        let by_config = pronto(&[command, "--config", one.to_str().expect("text")]);
+        assert!(by_config.status.success(), "{}", String::from_utf8_lossy(&by_config.stderr));
+    }
+    let of_other = folder.0.join("bob.toml");
+    fs::write(&of_other, folder.output(&["issue", "ca", "--operator", "bob"]))
+        .expect("the folder is writable");
+    let other = pronto(&["status", "1", "--at", &address, "--trust", of_other.to_str().expect("text")]);
+    let reason = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(!other.status.success() && reason.contains("[[allow]]"), "{reason}");
 
     folder.output(&["revoke", "ca", "node-2.pem"]);
     fs::copy(folder.0.join("ca/revoked.pem"), folder.0.join("revoked.pem")).expect("both are ours");

@@ -1,21 +1,29 @@
 //! The permissions of peers to use message types: the rules of `[[allow]]`.
 //!
-//! Without a rule every peer may use every type. With rules, a peer may use the types that a rule for it names. The node's own types, whose
-//! names begin with `pronto.`, are not among those of `*`: a rule has to name them. Processes of the same user may always use them.
+//! Without a rule every peer may use every type but those that tell about the node: they are for processes of the same user, for certificates
+//! with the role `admin`, and for visitors with the node's own certificate or key. With rules, a peer may use the types that a rule for it names. The node's own types, whose names begin
+//! with `pronto.`, are not among those of `*`: a rule has to name them. Processes of the same user may always use them.
 
 use core::fmt;
 use core::str::FromStr;
 
 use pronto_core::session::Evidence;
-use pronto_rpc::Route;
+use pronto_rpc::{Message as _, Route};
+use pronto_trust::{Identity, Name};
 use pronto_wire::NodeId;
 use thiserror::Error;
 
 use crate::config::checks::LAST_NODE;
 use crate::host::{NodeHost, NodeSession};
+use crate::status::admin::{RecentRequest, StatusRequest, WaitingRequest};
 
 /// Beginning of the names of the types that every node has.
 const OWN: &str = "pronto.";
+
+/// The types that tell about the node, or change it.
+const ADMINISTRATION: [&str; 3] = [StatusRequest::NAME, RecentRequest::NAME, WaitingRequest::NAME];
+/// The role of certificates that may use them as long as there is no rule.
+const ADMIN: &str = "admin";
 
 /// The peers that a rule is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +67,7 @@ pub enum RuleError {
     Types(String),
     /// The list of rules is there, and empty.
     #[error(
-        "allow = []: without rules everything is permitted: remove the key, or write a rule that permits little"
+        "allow = []: without rules almost everything is permitted: remove the key, or write a rule that permits little"
     )]
     NoRules,
     /// A rule has an empty list.
@@ -140,7 +148,7 @@ impl Rule {
         self.who.iter().any(|who| match who {
             Subject::Node(node) => *node == subjects.peer,
             Subject::SameUser => subjects.evidence == Evidence::SameUser,
-            Subject::Role(role) => subjects.roles.contains(role),
+            Subject::Role(role) => subjects.has_role(role),
             Subject::Anyone => true,
         })
     }
@@ -149,10 +157,28 @@ impl Rule {
 /// The peer of a link, as rules name it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subjects<'a> {
+    /// This node.
+    pub(crate) node: NodeId,
     pub(crate) peer: NodeId,
     pub(crate) evidence: Evidence,
-    /// The roles in its certificate.
-    pub(crate) roles: &'a [String],
+    /// The identity that it has proved by its certificate or key.
+    pub(crate) identity: Option<&'a Identity>,
+}
+
+impl Subjects<'_> {
+    /// Returns the proved identity. A link over shared memory proves none, also if an earlier one has.
+    fn proved(&self) -> Option<&Identity> {
+        self.identity.filter(|_| matches!(self.evidence, Evidence::Certificate | Evidence::Key))
+    }
+
+    fn has_role(&self, role: &str) -> bool {
+        self.proved().is_some_and(|identity| identity.roles.iter().any(|has| has == role))
+    }
+
+    /// Returns whether the peer may learn about the node without a rule.
+    fn administer(&self) -> bool {
+        self.has_role(ADMIN) || self.proved().is_some_and(|identity| identity.name == Name::Node(self.node))
+    }
 }
 
 /// All rules of a node.
@@ -163,6 +189,9 @@ impl Rules {
     /// Returns whether a peer may use the type with this name.
     fn permit(&self, subjects: &Subjects<'_>, name: &str) -> bool {
         let own = subjects.evidence == Evidence::SameUser && name.starts_with(OWN);
+        if self.0.is_empty() {
+            return own || !ADMINISTRATION.contains(&name) || subjects.administer();
+        }
         let mut of_peer = self.0.iter().filter(|rule| rule.is_for(subjects));
         own || of_peer.any(|rule| rule.types.iter().any(|types| types.include(name)))
     }
@@ -182,7 +211,7 @@ impl Rules {
 
     /// Sets what a peer may use, before its link is installed.
     pub(crate) fn apply(&self, session: &NodeSession, subjects: &Subjects<'_>, routes: &[Route<NodeHost>]) {
-        if self.0.is_empty() {
+        if self.0.is_empty() && subjects.evidence == Evidence::SameUser {
             return session.permissions().permit_all();
         }
         let permits = |number: usize| self.permit(subjects, routes[number].name);
@@ -204,11 +233,22 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use pronto_trust::FIRST_VISITOR;
+
     use super::*;
     use crate::Config;
 
     fn rules(rules: &[(&[&str], &[&str])]) -> Rules {
         Rules(rules.iter().map(|(who, types)| Rule::new(who, types).unwrap()).collect())
+    }
+
+    fn identity(name: Name, roles: &[&str]) -> Identity {
+        let roles = roles.iter().map(|role| (*role).into()).collect();
+        Identity { name, roles, not_after: None }
+    }
+
+    fn subjects(evidence: Evidence, identity: &Identity) -> Subjects<'_> {
+        Subjects { node: NodeId(1), peer: FIRST_VISITOR, evidence, identity: Some(identity) }
     }
 
     /// Shows: operations.allow-own
@@ -235,8 +275,34 @@ mod tests {
             (&rules, 4, false, "pronto.recent", false),
         ] {
             let evidence = if same_user { Evidence::SameUser } else { Evidence::Claim };
-            let subjects = Subjects { peer: NodeId(peer), evidence, roles: &[] };
+            let subjects = Subjects { node: NodeId(1), peer: NodeId(peer), evidence, identity: None };
             assert_eq!(rules.permit(&subjects, name), permitted, "{name} for {peer}");
+        }
+    }
+
+    /// Shows: operations.allow-none
+    #[test]
+    fn without_rules_the_state_of_a_node_is_for_its_user_and_for_admins() {
+        let (admin, nobody) = (identity(Name::Operator("a".into()), &["admin"]), Name::Operator("b".into()));
+        let [reader, own, other] =
+            [nobody, Name::Node(NodeId(1)), Name::Node(NodeId(3))].map(|name| identity(name, &["reader"]));
+        for (evidence, identity, permitted) in [
+            (Evidence::SameUser, &other, true),
+            (Evidence::Certificate, &admin, true),
+            (Evidence::Certificate, &reader, false),
+            (Evidence::Certificate, &own, true),
+            (Evidence::Key, &own, true),
+            (Evidence::Key, &other, false),
+            (Evidence::Claim, &admin, false),
+            (Evidence::Claim, &own, false),
+        ] {
+            let subjects = subjects(evidence, identity);
+            for name in ["bank.deposit", "pronto.ping", "pronto.rendezvous.offer"] {
+                assert!(Rules::default().permit(&subjects, name), "{name}: {subjects:?}");
+            }
+            for name in ["pronto.status", "pronto.recent", "pronto.waiting"] {
+                assert_eq!(Rules::default().permit(&subjects, name), permitted, "{name}: {subjects:?}");
+            }
         }
     }
 
@@ -248,9 +314,10 @@ mod tests {
         for (roles, permitted) in
             [(&["teller", "admin"][..], true), (&["administrator"], false), (&[], false)]
         {
-            let roles: Vec<_> = roles.iter().map(|role| (*role).into()).collect();
-            let subjects = Subjects { peer: NodeId(2), evidence: Evidence::Certificate, roles: &roles };
+            let identity = identity(Name::Node(NodeId(2)), roles);
+            let subjects = subjects(Evidence::Certificate, &identity);
             assert_eq!(rules.permit(&subjects, "pronto.status"), permitted, "{roles:?}");
+            assert!(!rules.permit(&Subjects { evidence: Evidence::Claim, ..subjects }, "pronto.status"));
         }
     }
 
@@ -258,7 +325,7 @@ mod tests {
     #[test]
     fn an_empty_list_of_rules_is_refused_as_it_would_permit_everything() {
         let error = Config::parse("node = 1\nallow = []").unwrap_err().to_string();
-        assert!(error.contains("everything is permitted"), "{error}");
+        assert!(error.contains("almost everything is permitted"), "{error}");
         Config::parse("node = 1\n[[allow]]\nwho = [\"same-user\"]\ntypes = [\"*\"]").unwrap();
     }
 

@@ -286,7 +286,7 @@ impl NodeHost {
 
     /// Returns the identity that a peer has proved for its last link, such as `operator alice (admin)`.
     pub(crate) fn identity_of(&self, peer: NodeId) -> Option<String> {
-        self.trust.as_ref()?.identity_of(peer)
+        Some(self.trust.as_ref()?.identity(peer)?.to_string())
     }
 
     /// Replaces the rules of which peers may use which message types, also for peers that are linked.
@@ -295,9 +295,10 @@ impl NodeHost {
         *present = rules;
         for session in self.sessions() {
             let Some(info) = session.info(self) else { continue };
-            let roles = self.trust.as_ref().map(|trust| trust.roles(session.peer())).unwrap_or_default();
-            let roles = if info.evidence == Evidence::Certificate { &roles[..] } else { &[] };
-            let subjects = Subjects { peer: session.peer(), evidence: info.evidence, roles };
+            let peer = session.peer();
+            let identity = self.trust.as_ref().and_then(|trust| trust.identity(peer));
+            let (node, evidence, identity) = (self.identity.node, info.evidence, identity.as_ref());
+            let subjects = Subjects { node, peer, evidence, identity };
             present.apply(&session, &subjects, self.routes());
         }
     }

@@ -121,13 +121,9 @@ impl Trust {
     }
 
     /// Returns the identity of a peer's last link.
-    pub(crate) fn identity_of(&self, peer: NodeId) -> Option<String> {
-        self.lock().get(&peer).map(|proved| proved.identity.to_string())
-    }
-
-    /// Returns the roles in the certificate of a peer.
-    pub(crate) fn roles(&self, peer: NodeId) -> Vec<String> {
-        self.lock().get(&peer).map(|proved| proved.identity.roles.clone()).unwrap_or_default()
+    /// Returns the identity that a peer has proved for its last link.
+    pub(crate) fn identity(&self, peer: NodeId) -> Option<Identity> {
+        self.lock().get(&peer).map(|proved| proved.identity.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Proved>> {

@@ -115,13 +115,15 @@ impl Shared {
     ) -> Result<(), NoLink> {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
         let evidence = links.agreement.evidence;
-        let roles = remote.proved.as_ref().map_or(&[][..], |proved| &proved.identity.roles);
+        let (node, identity) =
+            (self.host.identity.node, remote.proved.as_ref().map(|proved| &proved.identity));
         let rules = self.host.rules.read().unwrap_or_else(PoisonError::into_inner);
         let mut sink = WaitingSink { host: &self.host, session };
         let may = |is_linked: bool| {
             let may = by == By::Peer || !is_linked;
             if may {
-                rules.apply(session, &Subjects { peer, evidence, roles }, self.host.routes());
+                let subjects = Subjects { node, peer, evidence, identity };
+                rules.apply(session, &subjects, self.host.routes());
                 self.sources.linked(peer, remote.origin);
                 if let (Some(trust), Some(proved)) = (&self.host.trust, &remote.proved) {
                     trust.linked(peer, proved);
