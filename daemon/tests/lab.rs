@@ -105,10 +105,10 @@ impl Daemon {
     fn start(folder: &Path, node: u16, rdma: &str, more: &str) -> Self {
         let config = folder.join(format!("{node}.toml"));
         let socket = folder.join(format!("{node}.sock"));
+        let plaintext = if more.contains("[trust]") { "" } else { "plaintext = \"i understand\"\n" };
         let text = format!(
-            "node = {node}\nplaintext = \"i understand\"\nrdma = \"{rdma}\"\nlisten = [\"shm:{}\"{}\n",
+            "node = {node}\n{plaintext}rdma = \"{rdma}\"\nlisten = [\"shm:{}\"{more}\n",
             socket.display(),
-            more,
         );
         fs::write(&config, text).unwrap();
         let process = Command::new("ip")
@@ -213,5 +213,45 @@ fn a_deleted_device_is_released_and_tcp_replaces_it() {
     drop(two);
     let again = ["netns", "exec", "n1", "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "eth0"];
     assert!(Command::new("ip").args(again).status().unwrap().success());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Nodes that have authenticated each other use soft-RoCE only with a permission of its own: it does not bound what a peer may read.
+///
+/// Shows: operations.rdma-soft, operations.rdma-plaintext
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn authenticated_nodes_use_soft_roce_only_if_it_is_permitted() {
+    let folder = std::env::temp_dir().join(format!("ps-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let address = places()[0].rsplit_once('=').unwrap().1.to_owned();
+    let [(key_1, public_1), (key_2, public_2)] = [1, 2].map(|node| {
+        let key = folder.join(format!("{node}.key"));
+        let made =
+            Command::new(env!("CARGO_BIN_EXE_pronto")).args(["trust", "key"]).arg(&key).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let printed = String::from_utf8(made.stdout).unwrap();
+        // The last line is for the section of this node in the configurations of its peers.
+        (key, printed.lines().last().unwrap().to_owned())
+    });
+    for (soft, provider) in [(false, "tcp"), (true, "verbs")] {
+        let trust = |key: &Path| {
+            format!(
+                "[trust]\nmode = \"keys\"\nkey = \"{}\"\nrdma_plaintext = true\nrdma_soft_roce = {soft}\n",
+                key.display()
+            )
+        };
+        let listens = format!(", \"tcp:{address}:7001\"]\n[[peer]]\nnode = 2\n{public_2}\n{}", trust(&key_1));
+        let dials = format!(
+            "]\n[[peer]]\nnode = 1\naddress = [\"tcp:{address}:7001\"]\n{public_1}\n{}",
+            trust(&key_2)
+        );
+        let _one = Daemon::start(&folder, 1, "auto", &listens);
+        let two = Daemon::start(&folder, 2, "auto", &dials);
+        let linked = two.until("linked", |peer| peer["linked"] == true);
+        assert_eq!(linked["provider"], provider, "{linked}");
+        let why = linked["choice"].as_str().unwrap();
+        assert_eq!(why.contains("rxe1 is soft-RoCE"), !soft, "{why}");
+    }
     fs::remove_dir_all(folder).unwrap();
 }

@@ -81,7 +81,8 @@ pub use outgoing::{Carrier, Outgoing, OutgoingPayload};
 pub use peer_types::{PeerTypes, TypeKey, TypeLookup};
 pub use permissions::Permissions;
 pub use rendezvous::{
-    Chunking, LeftSend, Lent, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer, Offered,
+    Chunking, LeftSend, Lent, MAX_PARKED_LEN, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer,
+    Offered,
 };
 pub use send_error::{MessageName, SendError};
 pub use shared::Shared;

@@ -127,6 +127,12 @@ impl Device {
         self.shared.domain.context().name()
     }
 
+    /// Returns whether this is soft-RoCE. It checks an access against the registration of the memory, and not against the bounds of a window:
+    /// a peer that was granted a payload can read what else lies in the same registration, such as payloads for others.
+    pub fn is_soft_roce(&self) -> bool {
+        self.shared.domain.context().limits().is_soft_roce
+    }
+
     /// Returns whether the device still exists. A deleted device reports nothing and no longer serves its connections.
     /// Its removal is delayed until the last clone of this value and the last of its links are dropped.
     pub fn is_present(&self) -> bool {

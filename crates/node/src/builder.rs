@@ -67,6 +67,7 @@ pub struct Builder {
     trust: Option<(TrustSource, NodeId)>,
     /// Whether RDMA may carry unencrypted traffic next to TLS.
     rdma_plaintext: bool,
+    rdma_soft_roce: bool,
     rdma: Rdma,
     busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
@@ -98,6 +99,7 @@ impl Builder {
             plaintext: false,
             trust: None,
             rdma_plaintext: false,
+            rdma_soft_roce: false,
             rdma: Rdma::default(),
             busy_poll: BusyPoll::default(),
             socket_buffer: None,
@@ -132,6 +134,7 @@ impl Builder {
         builder.plaintext = config.plaintext.is_some();
         builder.trust = config.trust_source()?.map(|source| (source, builder.node));
         builder.rdma_plaintext = config.trust.rdma_plaintext;
+        builder.rdma_soft_roce = config.trust.rdma_soft_roce;
         builder.rdma = config.rdma;
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
@@ -305,6 +308,13 @@ impl Builder {
         self
     }
 
+    /// Allows links over soft-RoCE between such nodes ([`Builder::rdma_plaintext`]). It lets a peer read more memory than it was granted: all
+    /// that lies in the same registration, such as messages for other peers.
+    pub fn rdma_soft_roce(mut self) -> Self {
+        self.rdma_soft_roce = true;
+        self
+    }
+
     /// Sets whether links go over RDMA.
     pub fn rdma(mut self, rdma: Rdma) -> Self {
         self.rdma = rdma;
@@ -414,6 +424,7 @@ impl Builder {
             plaintext,
             ref trust,
             rdma_plaintext,
+            rdma_soft_roce,
             mut rdma,
             busy_poll,
             socket_buffer,
@@ -446,6 +457,8 @@ impl Builder {
             }
             rdma = Rdma::Off;
         }
+        // Without authentication a grant protects from no peer anyway.
+        let rdma_soft = rdma_soft_roce || trust.is_none();
         if !plaintext && trust.is_none() {
             listen.iter().try_for_each(|address| checks::stays_here("listen", address))?;
             of_peers().try_for_each(|address| checks::stays_here("peer.address", address))?;
@@ -454,7 +467,9 @@ impl Builder {
         let peers = with_networks(peers, from)?;
         let rules = rules.into_iter().map(|rule| Ok(Ok(rule?))).collect::<Result<_, ConfigError>>()?;
         let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), rules, ..self };
-        Ok((LinkOptions { listen, peers, plaintext, rdma, busy_poll, socket_buffer, connect }, rest))
+        let options =
+            LinkOptions { listen, peers, plaintext, rdma, rdma_soft, busy_poll, socket_buffer, connect };
+        Ok((options, rest))
     }
 
     /// Starts the node. Peers may start before or after it.

@@ -14,7 +14,7 @@ use crate::session::end::End;
 use crate::session::inbound::Inbound;
 use crate::session::one_sided::CLASS;
 use crate::session::outgoing::Submitted;
-use crate::session::rendezvous::table::{Body, LeftSend, Offer, Posted, UnmatchedMessage};
+use crate::session::rendezvous::table::{Body, LeftSend, MAX_PARKED_LEN, Offer, Posted, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{GivenUp, Source};
 use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
 use crate::session::send_error::SendError;
@@ -103,7 +103,11 @@ impl<Q: QueuePair> Session<Q> {
         let mut table = self.rendezvous.lock(&self.wanted, executor);
         let parks = !table.is_awaited(tag) && table.waiting.has_room_to_park();
         let body = match body {
-            Body::Eager { payload, skip } if parks => park(&payload, skip),
+            Body::Eager { payload, skip }
+                if parks && payload.len().saturating_sub(skip) <= MAX_PARKED_LEN =>
+            {
+                park(&payload, skip)
+            }
             body => body,
         };
         let (unexpected, eager) = (matches!(body, Body::Unexpected(_)), matches!(body, Body::Eager { .. }));

@@ -28,7 +28,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_sync::{TryLock, TryLockGuard};
 use pronto_wire::{CallId, Class};
 
-pub use table::{LeftSend, Lent, MAX_UNEXPECTED, Offer};
+pub use table::{LeftSend, Lent, MAX_PARKED_LEN, MAX_UNEXPECTED, Offer};
 pub use transfer::Chunking;
 
 use super::calls::{CallTable, Expects};

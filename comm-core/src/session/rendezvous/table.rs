@@ -20,6 +20,9 @@ use crate::fabric::{Arrived, GrantId, Region};
 /// Maximum number of eager messages that are parked: copied to memory of this side until a receive is posted, so that their senders get a
 /// reply. Senders of further eager messages wait.
 pub const MAX_UNEXPECTED: usize = 8;
+/// Longest eager message that is parked, bytes. Parked messages lie outside of the receive budget. A longer one waits in its receive buffer, as
+/// the messages beyond [`MAX_UNEXPECTED`] do.
+pub const MAX_PARKED_LEN: usize = 64 << 10;
 
 /// A posted receive.
 #[derive(Debug)]

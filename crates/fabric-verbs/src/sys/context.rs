@@ -62,6 +62,9 @@ pub(crate) struct PortAddress {
     pub(crate) max_message: u32,
 }
 
+/// The vendor number of soft-RoCE, `RXE_VENDOR_ID` in drivers/infiniband/sw/rxe/rxe_param.h.
+const SOFT_ROCE: u32 = 0xff_ffff;
+
 /// Relevant capabilities of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceLimits {
@@ -72,6 +75,7 @@ pub(crate) struct DeviceLimits {
     pub(crate) max_reads: [u8; 2],
     pub(crate) has_atomics: bool,
     pub(crate) atomics_are_global: bool,
+    pub(crate) is_soft_roce: bool,
 }
 
 /// An open device.
@@ -145,6 +149,7 @@ impl Context {
             max_reads: [byte(found.max_qp_rd_atom), byte(found.max_qp_init_rd_atom)],
             has_atomics: found.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE,
             atomics_are_global: found.atomic_cap == ibv_atomic_cap::IBV_ATOMIC_GLOB,
+            is_soft_roce: found.vendor_id == SOFT_ROCE,
         };
         // SAFETY: an open device, which names the one it was opened from.
         let device = unsafe { (*raw.as_ptr()).device };

@@ -177,6 +177,9 @@ pub struct TrustConfig {
     /// Permission for links over RDMA, whose traffic is not encrypted.
     #[serde(default)]
     pub rdma_plaintext: bool,
+    /// Permission for soft-RoCE among these, which lets a peer read more memory than it was granted.
+    #[serde(default)]
+    pub rdma_soft_roce: bool,
 }
 
 /// The proof that nodes have of each other over TCP.

@@ -93,6 +93,9 @@ impl TrustConfig {
         if self.rdma_plaintext {
             return Err(ConfigError::Needs { key: "trust.rdma_plaintext", needs });
         }
+        if self.rdma_soft_roce {
+            return Err(ConfigError::Needs { key: "trust.rdma_soft_roce", needs });
+        }
         self.refuse_files("trust.mode = \"none\"")
     }
 
@@ -214,6 +217,10 @@ mod tests {
         let (links, _) = node(Rdma::Auto).checked().unwrap();
         assert_eq!(links.rdma, Rdma::Off);
         let (links, _) = node(Rdma::Auto).rdma_plaintext().checked().unwrap();
-        assert_eq!(links.rdma, Rdma::Auto);
+        assert_eq!((links.rdma, links.rdma_soft), (Rdma::Auto, false));
+        let (links, _) = node(Rdma::Auto).rdma_plaintext().rdma_soft_roce().checked().unwrap();
+        assert!(links.rdma_soft);
+        let (links, _) = Node::builder(1).checked().unwrap();
+        assert!(links.rdma_soft, "nothing is authenticated");
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct LinkOptions {
     pub(crate) peers: Vec<PeerOptions>,
     pub(crate) plaintext: bool,
     pub(crate) rdma: Rdma,
+    /// Permission to use soft-RoCE.
+    pub(crate) rdma_soft: bool,
     pub(crate) busy_poll: BusyPoll,
     pub(crate) socket_buffer: Option<u32>,
     pub(crate) connect: Connect,
@@ -197,7 +199,7 @@ impl LinkMaker {
             sources: Sources::new(&options.peers, credentials),
             lifelines: Mutex::default(),
             tcp: tcp_options,
-            devices: rdma::Devices::new(options.rdma),
+            devices: rdma::Devices::new(options.rdma, options.rdma_soft),
             rdma: options.rdma,
         });
         // These handles keep the slots of configured peers, also while the peers are down.

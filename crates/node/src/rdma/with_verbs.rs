@@ -34,12 +34,14 @@ pub(crate) struct Lifeline(verbs::Lifeline);
 #[derive(Debug)]
 pub(crate) struct Devices {
     mode: Rdma,
+    /// Permission to use soft-RoCE.
+    soft: bool,
     by_address: Mutex<HashMap<IpAddr, verbs::Device>>,
 }
 
 impl Devices {
-    pub(crate) fn new(mode: Rdma) -> Self {
-        Self { mode, by_address: Mutex::default() }
+    pub(crate) fn new(mode: Rdma, soft: bool) -> Self {
+        Self { mode, soft, by_address: Mutex::default() }
     }
 
     /// Returns the device whose port has this local address, or the reason why there is none.
@@ -61,6 +63,13 @@ impl Devices {
             })
         };
         let found = verbs::Device::for_address_at(local, place).map_err(|error| error.to_string())?;
+        if found.is_soft_roce() && !self.soft {
+            let name = found.name();
+            return Err(format!(
+                "{name} is soft-RoCE, which lets a peer read more memory than it may: permit it with `rdma_soft_roce = true` in [trust], or \
+                 with `Builder::rdma_soft_roce`"
+            ));
+        }
         if let (Some(placement), Some(place)) = (placement, decided) {
             placement.note_device(found.name(), place, found.memory_refused());
         }

@@ -29,7 +29,7 @@ pub(crate) struct Lifeline(Infallible);
 pub(crate) struct Devices;
 
 impl Devices {
-    pub(crate) fn new(_: Rdma) -> Self {
+    pub(crate) fn new(_: Rdma, _soft: bool) -> Self {
         Self
     }
 

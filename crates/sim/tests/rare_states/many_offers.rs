@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, HeapMemory, Region, RemoteRange};
-use pronto_core::session::{Event, Inbound, LeftSend, Limits, MAX_SENDS, Offered, SendError, Sink};
+use pronto_core::session::{
+    Event, Inbound, LeftSend, Limits, MAX_PARKED_LEN, MAX_SENDS, Offered, SendError, Sink,
+};
 use pronto_sim::{SimLease, SimOptions};
 use pronto_wire::Class;
 
@@ -13,11 +15,14 @@ use super::pair::{Pair, few, number};
 
 const TAG: u64 = 9;
 
-/// The side that gets the offers.
+/// The side that gets the offers, and eager messages.
 struct Receiver<'a>(&'a Pair);
 
 impl Sink<SimLease> for Receiver<'_> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
+        if inbound.payload.len() > 8 {
+            return self.0.far.take_offer(inbound, TAG, Offered::Eager { skip: 8 }, &self.0.executor);
+        }
         let remote = RemoteRange { key: number(&inbound), offset: 0, len: 1 << 20 };
         self.0.far.take_offer(inbound, TAG, Offered::ByReference(remote), &self.0.executor);
     }
@@ -85,4 +90,24 @@ fn a_send_that_was_given_up_counts_until_it_has_its_response() {
     pair.near.enter_send().expect("the receiver has responded to the cancellation");
     let refused = pair.near.enter_send();
     assert!(matches!(refused, Err(SendError::TooManyTransfers { .. })), "only one send has ended");
+}
+
+/// Only short messages are copied to memory that no budget counts.
+#[test]
+fn a_long_eager_message_waits_in_its_receive_buffer() {
+    let limits = Limits { max_payload: [128 << 10; 2], ..few() };
+    let pair = Pair::new(SimOptions::like_tcp(), limits);
+    let [short, long] = [0, 1].map(|more| pair.long_call(0, 8 + MAX_PARKED_LEN + more));
+    turn(&pair);
+    assert!(
+        pair.near.has_ended(short) && !pair.near.has_ended(long),
+        "the sender of a parked message has a reply"
+    );
+    assert_eq!(pair.far.transfers(&pair.executor), [2, 0, 0]);
+    let region = Region::new(Arc::new(HeapMemory::new(MAX_PARKED_LEN + 1)));
+    let len = region.len() as u64;
+    let receives =
+        [0, 1].map(|_| pair.far.post_receive(TAG, &region, (0, len), &pair.executor).expect("there is room"));
+    turn(&pair);
+    assert!(pair.near.has_ended(long) && receives.iter().all(|receive| pair.far.has_ended(*receive)));
 }
