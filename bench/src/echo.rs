@@ -1,6 +1,7 @@
 //! The echo service: requests of fixed sizes whose inline handler returns the payload, and the child that serves them.
 
 use core::hint::black_box;
+use core::net::SocketAddr;
 use core::str::FromStr;
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -388,6 +389,12 @@ impl Server {
     /// If the two do not connect, or an echo differs from the request.
     pub fn meet(&self, wait: Wait) -> anyhow::Result<(Node, Peer)> {
         self.meet_with(wait, Engine::Idle)
+    }
+
+    /// Returns the address of its TCP listener.
+    pub(crate) fn socket_address(&self) -> anyhow::Result<SocketAddr> {
+        let address = self.address.strip_prefix("tcp:").context("the server listens over TCP")?;
+        address.parse().context("the address of the server")
     }
 
     /// Starts a calling node with another engine.

@@ -40,6 +40,7 @@ mod results;
 mod sample;
 mod sessions;
 mod side;
+mod strangers;
 mod tls;
 mod traffic;
 mod wakeup;

@@ -12,7 +12,7 @@ use crate::overlap::{burn, ping};
 use crate::placement::{Cpu, pin};
 use crate::rendezvous::{receiver, stream};
 use crate::tls::links;
-use crate::{bulk, echo, expedite, mix, sessions, traffic};
+use crate::{bulk, echo, expedite, mix, sessions, strangers, traffic};
 
 /// A hidden command.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Side {
 }
 
 /// Every other side.
-const ALL: [&Side; 15] = [
+const ALL: [&Side; 16] = [
     &echo::SIDE,
     &adaptive::SIDE,
     &mix::SIDE,
@@ -44,6 +44,7 @@ const ALL: [&Side; 15] = [
     &expedite::HANDLER,
     &expedite::LOAD,
     &links::SIDE,
+    &strangers::SIDE,
 ];
 
 /// Returns the side with that name.

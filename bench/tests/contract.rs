@@ -316,13 +316,14 @@ fn tested_elsewhere(name: &str) -> bool {
 }
 
 /// Few rows of each experiment that no other test runs.
-const FEW: [&[&str]; 9] = [
+const FEW: [&[&str]; 10] = [
     &["anatomy", "--provider", "shm", "--size", "32"],
     &["load", "--provider", "shm", "--scenario", "one"],
     &["threshold", "--provider", "shm", "--size", "41"],
     &["adaptive", "--wait", "spin", "--gap_us", "100", "--competing", "0"],
     &["pioman-table2", "--what", "load,poll"],
     &["straggler", "--policy", "ours"],
+    &["strangers", "--tls", "without"],
     &["tasks", "--tasks", "64"],
     &["tls", "--peer", "pronto", "--size", "32"],
     &["wakeup", "--receiver", "normal", "--sender", "idle", "--hog", "none"],

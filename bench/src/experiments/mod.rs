@@ -27,6 +27,7 @@ mod sensitivity;
 mod sessions;
 mod soak;
 mod straggler;
+mod strangers;
 mod tasks;
 pub(crate) mod threshold;
 mod tls;
@@ -60,6 +61,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &peers::EXPERIMENT,
     &bulk::EXPERIMENT,
     &tls::EXPERIMENT,
+    &strangers::EXPERIMENT,
     &wakeup::EXPERIMENT,
     &pioman_fig3::EXPERIMENT,
     &head_of_line::EXPERIMENT,

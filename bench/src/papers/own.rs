@@ -71,6 +71,14 @@ pub(super) const STATEMENTS: &[Statement] = &[
     ),
     own("E4", "CPU time of the busier side for 1,000 links over TLS, one after another, s"),
     own(
+        "E5",
+        "TCP: p99 of 32 B calls while strangers connect to the node, as a multiple of that next to a bare listener",
+    ),
+    own(
+        "E6",
+        "TLS: p99 of 32 B calls while strangers connect to the node, as a multiple of that next to a bare listener",
+    ),
+    own(
         "W1",
         "Under LINUX, an adaptive wait that knows the load takes at most as long as the best other wait",
     ),
