@@ -80,6 +80,8 @@ pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<Ses
 pub enum Evidence {
     /// The kernel has confirmed that it is a process of the same user on this host.
     SameUser,
+    /// The kernel has confirmed that it is a process of the user that the operator configured for that node.
+    User,
     /// It has a certificate with that name, of an authority that the operator trusts.
     Certificate,
     /// It has the private key of the public key that the operator configured for that node.

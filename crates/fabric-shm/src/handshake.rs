@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{PeerCredentials as PeerCred, PeerPidfd, SendTimeout};
@@ -20,7 +21,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, bind, connect,
     getsockopt, listen, sendmsg, setsockopt, shutdown, socket, socketpair,
 };
-use nix::sys::stat::{Mode, fchmod};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmod, fchmodat};
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::geteuid;
@@ -62,6 +63,11 @@ impl Listener {
     /// Listens at `path`. Removes the socket file of a dead process first. Returns [`SetupError::InUse`] if another
     /// process listens there, and [`SetupError::Locked`] if one keeps the directory locked. The file's mode is 0600. It should lie in a directory that only its user can write to.
     pub fn bind(path: &Path) -> Result<Self, SetupError> {
+        Self::bind_for(path, Visitors::OfThisUser)
+    }
+
+    /// Listens like [`Self::bind`], for processes of this user or of all users.
+    pub fn bind_for(path: &Path, visitors: Visitors) -> Result<Self, SetupError> {
         let address = address(path)?;
         let socket = new_socket()?;
         if address.path().is_none() {
@@ -76,6 +82,12 @@ impl Listener {
                 bind(socket.as_raw_fd(), &address).map_err(in_use)?;
             }
             bound => bound.map_err(SetupError::system("bind"))?,
+        }
+        if visitors == Visitors::OfAllUsers {
+            // The umask limits the mode that bind(2) gives the file. A user that may write to the folder could have put a link there.
+            let all = Mode::from_bits_truncate(0o666);
+            fchmodat(AT_FDCWD, path, all, FchmodatFlags::NoFollowSymlink)
+                .map_err(SetupError::system("fchmodat"))?;
         }
         let made = std::fs::symlink_metadata(path).map_err(io("stat"))?;
         let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
@@ -134,6 +146,15 @@ impl Drop for Listener {
     }
 }
 
+/// The users whose processes may connect to the file of a socket. A process of any user may connect to an abstract name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visitors {
+    /// Processes of this user.
+    OfThisUser,
+    /// Processes of all users that may reach the folder; the node that accepts them decides by [`Handshake::peer`].
+    OfAllUsers,
+}
+
 /// Identity of the other end of a connection, as reported by the kernel.
 #[derive(Debug)]
 pub struct PeerCredentials {
@@ -189,6 +210,11 @@ impl Handshake {
     /// listener runs as another user, returns [`SetupError::OtherUser`] before anything is sent: any user may take an
     /// abstract name, or a path in a world-writable directory.
     pub fn dial(path: &Path, limit: Duration) -> Result<Self, SetupError> {
+        Self::dial_user(path, limit, geteuid().as_raw())
+    }
+
+    /// Connects like [`Self::dial`], to a listener that runs as the user `expected`.
+    pub fn dial_user(path: &Path, limit: Duration, expected: u32) -> Result<Self, SetupError> {
         let address = address(path)?;
         let socket = new_socket()?;
         // While the listener's backlog is full, connect blocks for at most the send timeout.
@@ -202,10 +228,7 @@ impl Handshake {
         })?;
         let handshake = Self::new(socket, Side::Dialler, limit)?;
         let PeerCredentials { uid: found, .. } = handshake.peer;
-        match handshake.peer.same_user() {
-            true => Ok(handshake),
-            false => Err(SetupError::OtherUser { found, expected: geteuid().as_raw() }),
-        }
+        if found == expected { Ok(handshake) } else { Err(SetupError::OtherUser { found, expected }) }
     }
 
     /// Returns both ends of a handshake within this process.

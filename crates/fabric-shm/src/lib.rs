@@ -52,7 +52,7 @@ mod setup;
 mod tests;
 
 pub use error::{SegmentFault, SetupError, SetupFault};
-pub use handshake::{Canceller, HANDSHAKE_LIMIT, Handshake, Listener, PeerCredentials};
+pub use handshake::{Canceller, HANDSHAKE_LIMIT, Handshake, Listener, PeerCredentials, Visitors};
 pub use layout::MAX_GRANTS;
 pub use lease::ShmLease;
 pub use queue_pair::{Counts, ShmQueuePair};

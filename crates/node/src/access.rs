@@ -32,6 +32,8 @@ pub(crate) enum Subject {
     Node(NodeId),
     /// Processes of the same user, over shared memory.
     SameUser,
+    /// Nodes of the user with this number, over shared memory.
+    User(u32),
     /// The peers whose certificates have this role.
     Role(String),
     /// Every peer.
@@ -58,7 +60,9 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RuleError {
     /// The text names no peers.
-    #[error("allow.who: {0:?} names no peer: write node:1 to node:63999, role:NAME, same-user or anyone")]
+    #[error(
+        "allow.who: {0:?} names no peer: write node:1 to node:63999, role:NAME, uid:NUMBER, same-user or anyone"
+    )]
     Subject(String),
     /// The text names no types.
     #[error(
@@ -85,6 +89,9 @@ impl FromStr for Subject {
             _ => {
                 if let Some(role) = text.strip_prefix("role:").filter(|role| pronto_trust::is_word(role)) {
                     return Ok(Self::Role(role.into()));
+                }
+                if let Some(user) = text.strip_prefix("uid:").and_then(|number| number.parse().ok()) {
+                    return Ok(Self::User(user));
                 }
                 let node = text.strip_prefix("node:").and_then(|number| number.parse().ok());
                 let node = node.filter(|number| (1..=LAST_NODE).contains(number));
@@ -148,6 +155,7 @@ impl Rule {
         self.who.iter().any(|who| match who {
             Subject::Node(node) => *node == subjects.peer,
             Subject::SameUser => subjects.evidence == Evidence::SameUser,
+            Subject::User(user) => subjects.user == Some(*user),
             Subject::Role(role) => subjects.has_role(role),
             Subject::Anyone => true,
         })
@@ -161,6 +169,8 @@ pub(crate) struct Subjects<'a> {
     pub(crate) node: NodeId,
     pub(crate) peer: NodeId,
     pub(crate) evidence: Evidence,
+    /// The user of its processes, over shared memory.
+    pub(crate) user: Option<u32>,
     /// The identity that it has proved by its certificate or key.
     pub(crate) identity: Option<&'a Identity>,
 }
@@ -200,7 +210,7 @@ impl Rules {
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.0.iter().flat_map(|rule| &rule.who).filter_map(|subject| match subject {
             Subject::Node(node) => Some(*node),
-            Subject::SameUser | Subject::Role(_) | Subject::Anyone => None,
+            Subject::SameUser | Subject::User(_) | Subject::Role(_) | Subject::Anyone => None,
         })
     }
 
@@ -248,7 +258,29 @@ mod tests {
     }
 
     fn subjects(evidence: Evidence, identity: &Identity) -> Subjects<'_> {
-        Subjects { node: NodeId(1), peer: FIRST_VISITOR, evidence, identity: Some(identity) }
+        Subjects { node: NodeId(1), peer: FIRST_VISITOR, evidence, user: None, identity: Some(identity) }
+    }
+
+    /// Shows: operations.allow-users
+    #[test]
+    fn a_rule_names_the_user_of_a_peer() {
+        let rules = rules(&[(&["uid:1001"], &["bank.*"])]);
+        let of =
+            |evidence, user| Subjects { node: NodeId(1), peer: NodeId(2), evidence, user, identity: None };
+        for (evidence, user, permitted) in [
+            (Evidence::User, Some(1001), true),
+            (Evidence::SameUser, Some(1001), true),
+            (Evidence::User, Some(1002), false),
+            (Evidence::Claim, None, false),
+        ] {
+            assert_eq!(
+                rules.permit(&of(evidence, user), "bank.deposit"),
+                permitted,
+                "{evidence:?}, {user:?}"
+            );
+        }
+        assert!(!rules.permit(&of(Evidence::User, Some(1001)), "pronto.status"));
+        assert!(!Rules::default().permit(&of(Evidence::User, Some(1001)), "pronto.status"));
     }
 
     /// Shows: operations.allow-own
@@ -275,7 +307,8 @@ mod tests {
             (&rules, 4, false, "pronto.recent", false),
         ] {
             let evidence = if same_user { Evidence::SameUser } else { Evidence::Claim };
-            let subjects = Subjects { node: NodeId(1), peer: NodeId(peer), evidence, identity: None };
+            let (node, peer) = (NodeId(1), NodeId(peer));
+            let subjects = Subjects { node, peer, evidence, user: None, identity: None };
             assert_eq!(rules.permit(&subjects, name), permitted, "{name} for {peer}");
         }
     }
@@ -334,9 +367,20 @@ mod tests {
     fn wrong_texts_are_refused() {
         let who = |text: &str| text.parse::<Subject>();
         assert_eq!(who("node:7"), Ok(Subject::Node(NodeId(7))));
-        for text in
-            ["", "node:", "node:x", "node:70000", "node:0", "node:64000", "role:", "role:a b", "Anyone"]
-        {
+        for text in [
+            "",
+            "node:",
+            "node:x",
+            "uid:",
+            "uid:root",
+            "uid:-1",
+            "node:70000",
+            "node:0",
+            "node:64000",
+            "role:",
+            "role:a b",
+            "Anyone",
+        ] {
             assert_eq!(who(text), Err(RuleError::Subject(text.into())));
         }
         let types = |text: &str| text.parse::<Types>();

@@ -50,6 +50,7 @@ pub struct Builder {
     peers: Vec<(NodeId, Vec<Result<Address, ConfigError>>)>,
     /// The networks from which peers connect.
     from: Vec<(NodeId, Result<IpNet, ConfigError>)>,
+    users: Vec<(NodeId, u32)>,
     routes: Vec<Route<NodeHost>>,
     policy: WaitPolicy,
     spin_down: Option<Nanos>,
@@ -85,6 +86,7 @@ impl Builder {
             listen: Vec::new(),
             peers: Vec::new(),
             from: Vec::new(),
+            users: Vec::new(),
             routes: crate::status::admin::routes().into_iter().chain(Route::rendezvous()).collect(),
             policy: WaitPolicy::Adaptive,
             spin_down: None,
@@ -121,6 +123,7 @@ impl Builder {
             .into_iter()
             .map(|(node, addresses)| (NodeId(node), addresses.into_iter().map(Ok).collect()))
             .collect();
+        builder.users = config.peer.iter().filter_map(|peer| Some((NodeId(peer.node), peer.user?))).collect();
         builder.from = from.into_iter().map(|(node, network)| (NodeId(node), Ok(network))).collect();
         builder.policy = config.wait.into();
         builder.spin_down = config.spin_down_us.map(Nanos::from_micros);
@@ -171,6 +174,13 @@ impl Builder {
     /// with the id of a configured peer are refused from elsewhere. A peer that dials this node needs no address.
     pub fn peer_from(mut self, node: impl Into<NodeId>, network: &str) -> Self {
         self.from.push((node.into(), network_of(network)));
+        self
+    }
+
+    /// Sets the user whose processes are this peer: over shared memory it connects only from them, and they may be of another user than this
+    /// node. Without, a peer over shared memory is a process of the same user.
+    pub fn peer_user(mut self, node: impl Into<NodeId>, user: u32) -> Self {
+        self.users.push((node.into(), user));
         self
     }
 
@@ -420,6 +430,7 @@ impl Builder {
             listen,
             peers,
             from,
+            users,
             rules,
             plaintext,
             ref trust,
@@ -464,9 +475,16 @@ impl Builder {
             of_peers().try_for_each(|address| checks::stays_here("peer.address", address))?;
         }
         number(&self.routes)?;
-        let peers = with_networks(peers, from)?;
+        let peers = with_sources(peers, from, users)?;
         let rules = rules.into_iter().map(|rule| Ok(Ok(rule?))).collect::<Result<_, ConfigError>>()?;
-        let rest = Self { listen: Vec::new(), peers: Vec::new(), from: Vec::new(), rules, ..self };
+        let rest = Self {
+            listen: Vec::new(),
+            peers: Vec::new(),
+            from: Vec::new(),
+            users: Vec::new(),
+            rules,
+            ..self
+        };
         let options =
             LinkOptions { listen, peers, plaintext, rdma, rdma_soft, busy_poll, socket_buffer, connect };
         Ok((options, rest))
@@ -506,6 +524,8 @@ impl Builder {
         host.set_rules(rules);
         host.serving.poll_devices(self.busy_poll);
         host.placement.set(placement).expect("set once");
+        let users = options.peers.iter().filter_map(|peer| Some((peer.node, peer.user?))).collect();
+        host.users.set(users).expect("set once");
         host.routes.set(self.routes).expect("set once");
         if let Some(spawn) = self.spawn {
             host.futures.spawn.set(spawn).expect("set once");
@@ -550,18 +570,28 @@ fn rules_of(
 }
 
 /// Returns the peers with the networks from which they connect. A peer without an address dials this node.
-fn with_networks(
+fn with_sources(
     peers: Vec<(NodeId, Vec<Address>)>,
     from: Vec<(NodeId, Result<IpNet, ConfigError>)>,
+    users: Vec<(NodeId, u32)>,
 ) -> Result<Vec<PeerOptions>, ConfigError> {
-    let peer = |(node, addresses)| PeerOptions { node, addresses, from: Vec::new() };
+    let peer = |(node, addresses)| PeerOptions { node, addresses, from: Vec::new(), user: None };
     let mut peers: Vec<_> = peers.into_iter().map(peer).collect();
     for (node, network) in from {
         checks::number("peer.node", node)?;
         let network = network?;
         match peers.iter_mut().find(|peer| peer.node == node) {
             Some(peer) => peer.from.push(network),
-            None => peers.push(PeerOptions { node, addresses: Vec::new(), from: vec![network] }),
+            None => peers.push(PeerOptions { node, addresses: Vec::new(), from: vec![network], user: None }),
+        }
+    }
+    for (node, user) in users {
+        checks::number("peer.node", node)?;
+        match peers.iter_mut().find(|peer| peer.node == node) {
+            Some(peer) => peer.user = Some(user),
+            None => {
+                peers.push(PeerOptions { node, addresses: Vec::new(), from: Vec::new(), user: Some(user) })
+            }
         }
     }
     Ok(peers)

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
@@ -11,6 +11,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::unistd::geteuid;
 use pronto_core::executor::{Channels, Circumstances, Polled, alone};
 use pronto_core::session::{DownCause, Event, Evidence, Identity, Limits, LinkInfo, Session, Sink};
 use pronto_core::wait::{ServingWaits, WaitOverride};
@@ -80,6 +81,8 @@ pub struct NodeHost {
     pub(crate) audit: Audit,
     /// Placement of the node on its machine, set at the start.
     pub(crate) placement: OnceLock<Placement>,
+    /// Users of the peers that are configured with one, set at the start.
+    pub(crate) users: OnceLock<HashMap<NodeId, u32>>,
     /// Addresses at which the node listens, set at the start.
     pub(crate) listening: OnceLock<Vec<Address>>,
     /// Accepted connections that did not become links.
@@ -182,6 +185,7 @@ impl NodeHost {
             flight: Flight::default(),
             audit: Audit::default(),
             placement: OnceLock::new(),
+            users: OnceLock::new(),
             listening: OnceLock::new(),
             refusals: Refusals::default(),
             failed_dials: Refusals::default(),
@@ -289,6 +293,21 @@ impl NodeHost {
         Some(self.trust.as_ref()?.identity(peer)?.to_string())
     }
 
+    /// Returns a peer with this evidence, as rules name it.
+    pub(crate) fn subjects<'a>(
+        &self,
+        peer: NodeId,
+        evidence: Evidence,
+        identity: Option<&'a pronto_trust::Identity>,
+    ) -> Subjects<'a> {
+        let user = match evidence {
+            Evidence::SameUser => Some(geteuid().as_raw()),
+            Evidence::User => self.users.get().and_then(|users| users.get(&peer)).copied(),
+            Evidence::Certificate | Evidence::Key | Evidence::Claim => None,
+        };
+        Subjects { node: self.identity.node, peer, evidence, user, identity }
+    }
+
     /// Replaces the rules of which peers may use which message types, also for peers that are linked.
     pub(crate) fn set_rules(&self, rules: Rules) {
         let mut present = self.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -297,8 +316,7 @@ impl NodeHost {
             let Some(info) = session.info(self) else { continue };
             let peer = session.peer();
             let identity = self.trust.as_ref().and_then(|trust| trust.identity(peer));
-            let (node, evidence, identity) = (self.identity.node, info.evidence, identity.as_ref());
-            let subjects = Subjects { node, peer, evidence, identity };
+            let subjects = self.subjects(peer, info.evidence, identity.as_ref());
             present.apply(&session, &subjects, self.routes());
         }
     }

@@ -12,7 +12,7 @@ use crate::Builder;
 const NO_DEFAULT: [&str; 4] = ["node", "name", "listen", "peer"];
 
 /// Keys that the document shows as comments, because they have no default or one that is no constant.
-const COMMENTED: [&str; 13] = [
+const COMMENTED: [&str; 14] = [
     "spin_down_us",
     "plaintext",
     "tcp.busy_poll_packets",
@@ -22,6 +22,7 @@ const COMMENTED: [&str; 13] = [
     "allow.who",
     "allow.types",
     "peer.key",
+    "peer.user",
     "trust.certificate",
     "trust.key",
     "trust.authorities",

@@ -154,6 +154,9 @@ pub struct PeerConfig {
     /// Networks or addresses from which the peer connects over TCP, apart from the hosts of its addresses.
     #[serde(default)]
     pub from: Vec<String>,
+    /// Number of the user of the peer's processes, which connect over shared memory. Default: the user of this node.
+    #[serde(default)]
+    pub user: Option<u32>,
     /// Public key of the peer, for `trust.mode = "keys"`.
     #[serde(default)]
     pub key: Option<String>,

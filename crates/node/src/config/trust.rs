@@ -11,7 +11,7 @@ use super::{Config, ConfigError, PeerConfig, TrustConfig, TrustMode};
 impl PeerConfig {
     /// Returns whether a link with the peer is possible: this node dials it, or recognizes its connections.
     pub(super) fn can_connect(&self) -> bool {
-        !self.address.is_empty() || !self.from.is_empty() || self.key.is_some()
+        !self.address.is_empty() || !self.from.is_empty() || self.key.is_some() || self.user.is_some()
     }
 }
 

@@ -49,7 +49,7 @@ impl Shared {
             if fds[0].any() == Some(true) {
                 match listener.accept() {
                     Ok(handshake) => self.in_thread(
-                        Origin::of_user(handshake.peer().same_user()),
+                        Origin::of_user(handshake.peer().uid),
                         Canceller::Shm(handshake.canceller()),
                         move |shared, place| shared.greet_shm(handshake, place),
                     ),
@@ -112,14 +112,14 @@ impl Shared {
     }
 
     fn greet_shm(self: &Arc<Self>, mut handshake: shm::Handshake, place: &mut Place) -> Result<(), NoLink> {
-        if !handshake.peer().same_user() {
+        let remote = Remote::at(Origin::of_user(handshake.peer().uid));
+        if !self.sources.expects(remote.origin) {
             handshake.send(&GreetingRefusal::NotPermitted.encode(self.host.identity.node))?;
             return Err(NoLink::Refused(GreetingRefusal::NotPermitted));
         }
         let mut handshake = handshake.begin(HANDSHAKE)?;
         let theirs = handshake.receive(MAX_GREETING)?;
         let canceller = Canceller::Shm(handshake.canceller());
-        let remote = Remote::at(Origin::of_user(handshake.peer().same_user()));
         let Accepted { session, mut agreement, reply, attempt } =
             match self.receive_greeting(&theirs, canceller, false, &remote) {
                 Ok(accepted) => accepted,
@@ -263,7 +263,8 @@ impl Shared {
         match (&remote.proved, &self.host.trust, remote.origin) {
             (Some(_), Some(trust), _) => trust.evidence(),
             (_, _, Origin::SameUser) => Evidence::SameUser,
-            _ => Evidence::Claim,
+            (_, _, Origin::OtherUser(_)) => Evidence::User,
+            (_, _, Origin::Host(_)) => Evidence::Claim,
         }
     }
 }

@@ -68,9 +68,12 @@ impl Shared {
         let greeting = greet(&host.identity, &host.limits, peer, held);
         match address {
             Address::Shm(path) => {
-                let mut handshake = shm::Handshake::dial(path, DIAL)?;
+                let mut handshake = match self.sources.user_of(peer) {
+                    Some(user) => shm::Handshake::dial_user(path, DIAL, user)?,
+                    None => shm::Handshake::dial(path, DIAL)?,
+                };
+                let remote = Remote::at(Origin::of_user(handshake.peer().uid));
                 handshake.send(&greeting.encode())?;
-                let remote = Remote::at(Origin::SameUser);
                 let reply = handshake.receive(MAX_GREETING)?;
                 let mut agreement = self.receive_reply(&reply, peer, held, &remote)?;
                 (agreement.resumable, agreement.local) = (false, true);

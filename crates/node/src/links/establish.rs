@@ -11,7 +11,6 @@ use pronto_wire::Class;
 use super::sources::Remote;
 use super::watch::Lifeline;
 use super::{NoLink, Shared};
-use crate::access::Subjects;
 use crate::config::ESTABLISH;
 use crate::host::NodeSession;
 use crate::queue_pair::AnyQueuePair;
@@ -81,7 +80,7 @@ impl Shared {
         let trust = match evidence {
             Evidence::Certificate => "; TLS, known by its certificate",
             Evidence::Key => "; TLS, known by its key",
-            Evidence::SameUser | Evidence::Claim => "",
+            Evidence::SameUser | Evidence::User | Evidence::Claim => "",
         };
         self.host.note_choice(peer, format!("tcp: {why}{polling}{trust}"));
         Ok((links, None))
@@ -115,14 +114,13 @@ impl Shared {
     ) -> Result<(), NoLink> {
         let (peer, id) = (links.agreement.peer, links.agreement.session);
         let evidence = links.agreement.evidence;
-        let (node, identity) =
-            (self.host.identity.node, remote.proved.as_ref().map(|proved| &proved.identity));
+        let identity = remote.proved.as_ref().map(|proved| &proved.identity);
         let rules = self.host.rules.read().unwrap_or_else(PoisonError::into_inner);
         let mut sink = WaitingSink { host: &self.host, session };
         let may = |is_linked: bool| {
             let may = by == By::Peer || !is_linked;
             if may {
-                let subjects = Subjects { node, peer, evidence, identity };
+                let subjects = self.host.subjects(peer, evidence, identity);
                 rules.apply(session, &subjects, self.host.routes());
                 self.sources.linked(peer, remote.origin);
                 if let (Some(trust), Some(proved)) = (&self.host.trust, &remote.proved) {

@@ -76,6 +76,8 @@ pub(crate) struct PeerOptions {
     pub(crate) addresses: Vec<Address>,
     /// The networks from which it connects over TCP, apart from the hosts of its addresses.
     pub(crate) from: Vec<IpNet>,
+    /// The user of its processes, which connect over shared memory.
+    pub(crate) user: Option<u32>,
 }
 
 /// Listeners and threads that establish links while the node runs.
@@ -237,7 +239,7 @@ impl LinkMaker {
         let shared = Arc::clone(&self.shared);
         match &address {
             Address::Shm(path) => {
-                let listener = shm::Listener::bind(path)
+                let listener = shm::Listener::bind_for(path, self.shared.sources.visitors())
                     .map_err(|cause| NodeError::ListenShm { address: address.clone(), cause })?;
                 self.spawn("pronto-listen-shm", move || shared.accept_shm(&listener))?;
                 self.listening.push(address);

@@ -5,7 +5,9 @@
 //! 1. A connection with an identity is of a node that this identity may be, wherever it comes from.
 //! 2. Without an identity, a configured peer connects over TCP only from its networks: the hosts of its addresses, and those in its `from`.
 //! 3. If the node has credentials, only visitors, and peers that have an address there, connect over shared memory.
-//! 4. While a link works, a greeting without an identity replaces it only if it comes from the place to which the link leads, or from a
+//! 4. A peer whose user is configured connects over shared memory from that user's processes only, and no other peer from those of another
+//!    user.
+//! 5. While a link works, a greeting without an identity replaces it only if it comes from the place to which the link leads, or from a
 //!    configured peer.
 
 use core::fmt;
@@ -14,6 +16,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use nix::unistd::geteuid;
+use pronto_fabric_shm::Visitors;
 use pronto_wire::NodeId;
 
 use super::PeerOptions;
@@ -27,8 +31,8 @@ use crate::trust::Proved;
 pub(crate) enum Origin {
     /// A process of the same user on this host, over shared memory.
     SameUser,
-    /// A process of another user on this host, over shared memory. It makes no link.
-    OtherUser,
+    /// A process of this other user on this host, over shared memory.
+    OtherUser(u32),
     /// A host.
     Host(IpAddr),
 }
@@ -37,7 +41,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SameUser => f.write_str("the same user"),
-            Self::OtherUser => f.write_str("another user"),
+            Self::OtherUser(user) => write!(f, "user {user}"),
             Self::Host(host) => host.fmt(f),
         }
     }
@@ -45,8 +49,8 @@ impl fmt::Display for Origin {
 
 impl Origin {
     /// Returns the place of the other end of a connection over shared memory.
-    pub(crate) const fn of_user(is_same: bool) -> Self {
-        if is_same { Self::SameUser } else { Self::OtherUser }
+    pub(crate) fn of_user(user: u32) -> Self {
+        if user == geteuid().as_raw() { Self::SameUser } else { Self::OtherUser(user) }
     }
 
     /// Returns a place that stands for all from which one stranger can connect.
@@ -92,6 +96,8 @@ pub(super) enum Credentials {
 pub(super) struct Sources {
     /// The networks of each configured peer.
     permitted: HashMap<NodeId, Vec<IpNet>>,
+    /// The users of the configured peers that are of a user.
+    users: HashMap<NodeId, u32>,
     /// The nodes that may connect over shared memory, if not all may.
     local: Option<HashSet<NodeId>>,
     /// The place to which the last link of each peer led.
@@ -104,7 +110,8 @@ impl Sources {
         let is_local = |address: &Address| matches!(address, Address::Shm(_));
         let local = peers.iter().filter(|peer| peer.addresses.iter().any(is_local)).map(|peer| peer.node);
         let local = (credentials == Credentials::Required).then(|| local.collect());
-        Self { permitted, local, linked: Mutex::default() }
+        let users = peers.iter().filter_map(|peer| Some((peer.node, peer.user?))).collect();
+        Self { permitted, users, local, linked: Mutex::default() }
     }
 
     /// Returns whether a connection may be of this node. Without an identity, nodes that are not configured may connect from anywhere.
@@ -113,13 +120,16 @@ impl Sources {
             return proved.identity.may_be(node);
         }
         let origin = remote.origin;
+        if let (Some(user), Origin::SameUser | Origin::OtherUser(_)) = (self.users.get(&node), origin) {
+            return origin == Origin::of_user(*user);
+        }
         if let (Some(local), Origin::SameUser) = (&self.local, origin) {
             return node >= FIRST_VISITOR || local.contains(&node);
         }
         match (self.permitted.get(&node), origin) {
+            (_, Origin::OtherUser(_)) => false,
             (None, _) | (_, Origin::SameUser) => true,
             (Some(networks), Origin::Host(host)) => networks.iter().any(|network| network.contains(&host)),
-            (Some(_), Origin::OtherUser) => false,
         }
     }
 
@@ -136,7 +146,7 @@ impl Sources {
         let networks = || self.permitted.values().flatten();
         match origin {
             Origin::SameUser => true,
-            Origin::OtherUser => false,
+            Origin::OtherUser(user) => self.users.values().any(|known| *known == user),
             Origin::Host(host) => networks().any(|network| network.contains(&host)),
         }
     }
@@ -149,6 +159,17 @@ impl Sources {
         } else {
             Node::Stranger
         }
+    }
+
+    /// Returns the user of a peer, if it is configured.
+    pub(super) fn user_of(&self, peer: NodeId) -> Option<u32> {
+        self.users.get(&peer).copied()
+    }
+
+    /// Returns whether peers of other users may connect over shared memory.
+    pub(super) fn visitors(&self) -> Visitors {
+        let is_other = |user: &u32| Origin::of_user(*user) != Origin::SameUser;
+        if self.users.values().any(is_other) { Visitors::OfAllUsers } else { Visitors::OfThisUser }
     }
 
     /// Records the place to which a peer's link leads.
@@ -193,7 +214,7 @@ mod tests {
     fn sources(addresses: &[&str], from: &[&str]) -> Sources {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let from = from.iter().map(|network| network.parse().unwrap()).collect();
-        Sources::new(&[PeerOptions { node: NodeId(2), addresses, from }], Credentials::NotUsed)
+        Sources::new(&[PeerOptions { node: NodeId(2), addresses, from, user: None }], Credentials::NotUsed)
     }
 
     /// Shows: operations.trust-shm
@@ -203,6 +224,7 @@ mod tests {
             node: NodeId(node),
             addresses: vec![address.parse().unwrap()],
             from: Vec::new(),
+            user: None,
         };
         let sources =
             Sources::new(&[peer(2, "shm:@two"), peer(3, "tcp:10.0.0.3:7000")], Credentials::Required);
@@ -238,7 +260,34 @@ mod tests {
             assert!(sources.permits(NodeId(3), &Remote::at(origin(from))), "node 3 is not configured");
         }
         assert!(by_network.permits(NodeId(2), &Remote::at(Origin::SameUser)));
-        assert!(!by_network.permits(NodeId(2), &Remote::at(Origin::OtherUser)));
+        assert!(!by_network.permits(NodeId(2), &Remote::at(Origin::OtherUser(7))));
+        assert!(!by_network.permits(NodeId(3), &Remote::at(Origin::OtherUser(7))), "no peer is of that user");
+    }
+
+    /// Shows: operations.peer-user
+    #[test]
+    fn a_peer_of_a_user_connects_over_shared_memory_from_its_processes_alone() {
+        let peer =
+            |node, user| PeerOptions { node: NodeId(node), addresses: Vec::new(), from: Vec::new(), user };
+        let own = geteuid().as_raw();
+        let other = own + 1;
+        let sources = |credentials| {
+            Sources::new(&[peer(2, Some(other)), peer(3, Some(own)), peer(4, None)], credentials)
+        };
+        for sources in [sources(Credentials::NotUsed), sources(Credentials::Required)] {
+            let permits = |node, origin| sources.permits(NodeId(node), &Remote::at(origin));
+            assert!(permits(2, Origin::OtherUser(other)) && permits(3, Origin::SameUser));
+            assert!(!permits(2, Origin::SameUser), "processes of this user are not node 2");
+            assert!(!permits(3, Origin::OtherUser(other)) && !permits(4, Origin::OtherUser(other)));
+            assert!(!permits(FIRST_VISITOR.0, Origin::OtherUser(other)), "visitors are of this user");
+            assert!(
+                !permits(2, Origin::OtherUser(other + 1)) && !sources.expects(Origin::OtherUser(other + 1))
+            );
+            assert!(sources.expects(Origin::OtherUser(other)) && sources.user_of(NodeId(2)) == Some(other));
+            assert_eq!(sources.visitors(), Visitors::OfAllUsers);
+        }
+        let none = Sources::new(&[peer(3, Some(own)), peer(4, None)], Credentials::NotUsed);
+        assert_eq!(none.visitors(), Visitors::OfThisUser);
     }
 
     #[test]

@@ -127,6 +127,7 @@ fn run_role() {
         "scribble" => crate::scribbler::attack(&arguments),
         "squat" => crate::other_user::squat(arguments[0]),
         "visit" => crate::other_user::visit(arguments[0]),
+        "call-as-stranger" => crate::other_user::call_as_stranger(arguments[0], arguments[1]),
         "transfers" => crate::killed_transfers::serve(&arguments),
         "ledger" => crate::ledger::serve(&arguments),
         "real-time" => crate::real_time::run(arguments[0]),

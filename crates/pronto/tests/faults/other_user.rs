@@ -1,7 +1,9 @@
-//! Shared memory and a process of another user: neither end establishes a link with it.
+//! Shared memory and a process of another user: neither end establishes a link with it, unless it is configured as the user of a peer.
 
+use core::time::Duration;
 use std::io::IoSlice;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -10,13 +12,13 @@ use nix::sys::socket::{
 };
 use nix::unistd::{Uid, geteuid, setresuid};
 use pronto::{Epoch, Node, NodeId, WaitPolicy};
-use pronto_core::session::{Identity, Limits, greet};
+use pronto_core::session::{Evidence, Identity, Limits, greet};
 use pronto_fabric_shm::{Listener, SetupError};
 use pronto_wire::Greeting;
 use pronto_wire::greeting::MAX_GREETING;
 
 use crate::child::{Child, command, report};
-use crate::rig::{add, address, client, refused, shared_run, started, until};
+use crate::rig::{add, address, client, refused, server, shared_run, started, until};
 
 /// A user without files or processes here (`nobody`).
 const STRANGER: u32 = 65_534;
@@ -105,5 +107,55 @@ pub(crate) fn visit(name: &str) {
     assert_eq!(receive(), Ok(4));
     let len = receive().unwrap();
     report(&format!("reply {:?}", Greeting::decode(&reply[..len]).map(|greeting| greeting.node)));
+    while !command().is_empty() {}
+}
+
+/// Two nodes of different users, each with the other one as a peer of its user. The node of this test listens.
+///
+/// Shows: operations.peer-user, operations.allow-users
+#[test]
+fn nodes_of_configured_users_link_over_shared_memory() {
+    let _shared = shared_run();
+    if !geteuid().is_root() {
+        return pronto_skip::because(ONLY_ROOT);
+    }
+    let folder = std::env::temp_dir().join(format!("pronto-users-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let address = format!("shm:{}", folder.join("1.sock").display());
+    let rules = |builder: pronto::Builder| builder.allow(&["uid:65534"], &["faults.*"]);
+    let node = rules(server(1, &address)).peer_user(2, STRANGER).start().unwrap();
+    // The other user has the id of its own peer, and no other one.
+    let visitor = Child::start("call-as-stranger", &["3", &address]);
+    let called = visitor.expect_line("called ");
+    assert!(called.starts_with("false") && called.contains("may not connect with its id"), "{called}");
+    until("the reason is counted", || refused(&node, "not_permitted") != 0);
+    let peer = Child::start("call-as-stranger", &["2", &address]);
+    let called = peer.expect_line("called ");
+    assert!(called.starts_with("true"), "{called}");
+    let info = node.status().peers.iter().find(|peer| peer.node == NodeId(2)).and_then(|peer| peer.info);
+    assert_eq!(info.unwrap().evidence, Evidence::User);
+    // A process of this user is not node 2.
+    drop(peer);
+    let own = Node::builder(2).wait(WaitPolicy::Block).peer(1, &address).start().unwrap();
+    until("the id is refused", || {
+        let why = own.status().peers[0].last_failure.clone().unwrap_or_default();
+        why.contains("may not connect with its id")
+    });
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Runs the child that calls a node as another user.
+pub(crate) fn call_as_stranger(id: &str, address: &str) {
+    become_stranger();
+    let node =
+        Node::builder(id.parse::<u16>().unwrap()).wait(WaitPolicy::Block).peer(1, address).peer_user(1, 0);
+    let node = node.start().unwrap();
+    let called = node.wait_for_peer(1, Duration::from_secs(2)).is_ok_and(|peer| {
+        add(&peer);
+        true
+    });
+    let why = node.status().peers[0].last_failure.clone().unwrap_or_default();
+    report(&format!("called {called} {why}"));
     while !command().is_empty() {}
 }
