@@ -218,7 +218,7 @@ fn a_deleted_device_is_released_and_tcp_replaces_it() {
 
 /// Nodes that have authenticated each other use soft-RoCE only with a permission of its own: it does not bound what a peer may read.
 ///
-/// Shows: operations.rdma-soft, operations.rdma-plaintext
+/// Shows: operations.rdma-soft, operations.rdma-plaintext, operations.kernel-tls
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn authenticated_nodes_use_soft_roce_only_if_it_is_permitted() {
@@ -252,6 +252,7 @@ fn authenticated_nodes_use_soft_roce_only_if_it_is_permitted() {
         assert_eq!(linked["provider"], provider, "{linked}");
         let why = linked["choice"].as_str().unwrap();
         assert_eq!(why.contains("rxe1 is soft-RoCE"), !soft, "{why}");
+        assert_eq!(why.contains("TLS by the kernel, known by its key"), !soft, "{why}");
     }
     fs::remove_dir_all(folder).unwrap();
 }

@@ -56,6 +56,7 @@ pub use pool::{Lease, ReceivePool};
 pub use queue_pair::{Counters, TcpQueuePair};
 pub use setup::{
     Canceller, Handshake, Incoming, Link, Listener, ListenerCounters, MAX_HALF_OPEN, Options, Plaintext,
+    TlsBy,
 };
 pub use socket::Calls;
 pub use tls::Tls;

@@ -11,6 +11,7 @@ use core::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, TlsGetRecordType, recvmsg};
 use pronto_core::fabric::{OutOfBounds, Region};
 
 /// Bytes to send.
@@ -85,6 +86,56 @@ pub(crate) fn send(socket: BorrowedFd<'_>, parts: &[Source<'_>]) -> nix::Result<
         unsafe { libc::sendmsg(descriptor, &raw const message, FLAGS) }
     };
     Errno::result(sent).map(isize::cast_unsigned)
+}
+
+/// A control message (cmsg(3)) with one byte.
+#[repr(C)]
+struct RecordType {
+    header: libc::cmsghdr,
+    kind: u8,
+}
+
+/// Sends a record of TLS by the kernel that is no data: `kind` is its content type (Documentation/networking/tls.rst).
+pub(crate) fn send_record(socket: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> nix::Result<()> {
+    let mut part = Source::of(bytes).part;
+    let mut control = RecordType {
+        header: libc::cmsghdr {
+            cmsg_len: (size_of::<libc::cmsghdr>() + 1) as _,
+            cmsg_level: libc::SOL_TLS,
+            cmsg_type: libc::TLS_SET_RECORD_TYPE,
+        },
+        kind,
+    };
+    // SAFETY: zeros are a valid message: one without bytes.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<RecordType>() as _;
+    // SAFETY: the message and what it points to live until the call returns.
+    let sent = unsafe {
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+    };
+    Errno::result(sent).map(drop)
+}
+
+/// Receives a record of TLS by the kernel, with its content type. Returns the type and the number of bytes.
+pub(crate) fn receive_record(socket: BorrowedFd<'_>, into: &mut [u8]) -> nix::Result<(u8, usize)> {
+    let mut control = nix::cmsg_space!(u8);
+    let mut parts = [std::io::IoSliceMut::new(into)];
+    let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
+    let kind = received.cmsgs()?.find_map(|message| match message {
+        ControlMessageOwned::TlsGetRecordType(kind) => Some(kind),
+        _ => None,
+    });
+    let kind = match kind {
+        Some(TlsGetRecordType::ChangeCipherSpec) => 20,
+        Some(TlsGetRecordType::Alert) => 21,
+        Some(TlsGetRecordType::Handshake) => 22,
+        Some(TlsGetRecordType::Unknown(kind)) => kind,
+        _ => 23,
+    };
+    Ok((kind, received.bytes))
 }
 
 /// Receives the bytes that have arrived at a socket that does not block, into one part after another. Returns their number: 0 at the end of

@@ -103,6 +103,11 @@ impl TcpQueuePair {
         self.socket.busy_polling()
     }
 
+    /// Returns whether the kernel encrypts and decrypts ([`TlsBy`](crate::TlsBy)).
+    pub const fn is_encrypted_by_kernel(&self) -> bool {
+        self.socket.is_encrypted_by_kernel()
+    }
+
     /// Sets a waker that is called whenever output begins to wait for the socket. A thread that sleeps with the
     /// interest of an earlier [`channel`](QueuePair::channel) would not notice room in the socket.
     pub fn on_blocked(&mut self, waker: Waker) {

@@ -10,7 +10,7 @@ use pronto_core::fabric::FabricError;
 
 use crate::parts::{self, Destination, Source};
 use crate::setup::{Channel, Options};
-use crate::tls::Connection;
+use crate::tls::{Connection, Control, KernelTls};
 use crate::tuning::{self, BusyPolling, Refused};
 
 /// Counters of the system calls on one connection, and of those without effect.
@@ -39,6 +39,8 @@ pub(crate) struct Socket {
     stream: TcpStream,
     /// In a box, as most connections have none.
     tls: Option<Box<Connection>>,
+    /// Present if the kernel encrypts and decrypts, so that this side sends and receives as without.
+    kernel: Option<Box<KernelTls>>,
     /// True if the last receive of an encrypted connection found less than there was room for.
     is_drained: bool,
     /// Busy-polling options that the kernel refused.
@@ -51,12 +53,13 @@ pub(crate) struct Socket {
 impl Socket {
     /// Takes over a connected stream and sets its options.
     pub(crate) fn new(channel: Channel, class: Class, options: &Options) -> Result<Self, FabricError> {
-        let (stream, tls) = channel.into_parts();
+        let (stream, tls, kernel) = channel.into_parts();
         let refused = |errno: Errno| FabricError::System { errno: errno as i32 };
         let not_busy = tuning::apply(&stream, class, options).map_err(refused)?;
         Ok(Self {
             stream,
             tls,
+            kernel,
             is_drained: false,
             not_busy,
             answer_timeout: options.answer_timeout,
@@ -77,7 +80,12 @@ impl Socket {
         self.stream.as_fd()
     }
 
-    /// Returns whether bytes on this connection are encrypted. Then [`Self::send_encrypted`] and [`Self::receive_encrypted`] are used in place
+    /// Returns whether the kernel encrypts and decrypts.
+    pub(crate) const fn is_encrypted_by_kernel(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    /// Returns whether bytes on this connection are encrypted by this side. Then [`Self::send_encrypted`] and [`Self::receive_encrypted`] are used in place
     /// of [`Self::send`] and [`Self::receive`].
     pub(crate) const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
@@ -103,10 +111,18 @@ impl Socket {
 
     /// Passes bytes to the kernel. Returns the number of accepted bytes, or `None` if the socket is full.
     pub(crate) fn send(&mut self, parts: &[Source<'_>]) -> Result<Option<usize>, FabricError> {
+        if self.kernel.is_some() && !self.keep_keys()? {
+            return Ok(None);
+        }
         loop {
             self.calls.sends += 1;
             match parts::send(self.as_fd(), parts) {
-                Ok(n) => return Ok(Some(n)),
+                Ok(n) => {
+                    if let Some(kernel) = &mut self.kernel {
+                        kernel.count_sent(n);
+                    }
+                    return Ok(Some(n));
+                }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
                     self.calls.full_sends += 1;
@@ -130,8 +146,39 @@ impl Socket {
                     self.calls.empty_receives += 1;
                     return Ok(Read::Nothing);
                 }
+                Err(Errno::EIO) if self.kernel.is_some() => return self.receive_control(),
+                // The kernel could not decrypt: the bytes were changed on their way.
+                Err(Errno::EBADMSG | Errno::EKEYEXPIRED) if self.kernel.is_some() => {
+                    return Err(FabricError::Lost);
+                }
                 Err(errno) => return Err(failure(errno)),
             }
+        }
+    }
+
+    /// Changes the keys with which the kernel encrypts, if that is due. Returns false if the socket is full.
+    #[cold]
+    fn keep_keys(&mut self) -> Result<bool, FabricError> {
+        match &mut self.kernel {
+            Some(kernel) if kernel.is_due() => {
+                self.calls.sends += 1;
+                let changed = kernel.change_keys(&self.stream).map_err(|_| FabricError::Lost)?;
+                self.calls.full_sends += u64::from(!changed);
+                Ok(changed)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Receives a record of the protocol, which the kernel does not pass on as data. More of them are left to the next poll.
+    #[cold]
+    fn receive_control(&mut self) -> Result<Read, FabricError> {
+        let Some(kernel) = &mut self.kernel else { return Ok(Read::Nothing) };
+        self.calls.receives += 1;
+        match kernel.receive_control(&self.stream) {
+            Ok(Control::Done) => Ok(Read::Nothing),
+            Ok(Control::End) => Ok(Read::End),
+            Err(_) => Err(FabricError::Lost),
         }
     }
 

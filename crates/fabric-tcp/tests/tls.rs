@@ -16,7 +16,7 @@ use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, Gather, Operation, QueuePair, SendWork, Signal, poll_by_value,
 };
 use pronto_fabric_tcp::{
-    Handshake, Link, Listener, ListenerCounters, Options, ReceivePool, SetupError, TcpQueuePair, Tls,
+    Handshake, Link, Listener, ListenerCounters, Options, ReceivePool, SetupError, TcpQueuePair, Tls, TlsBy,
 };
 use pronto_trust::rustls::Error as TlsError;
 use pronto_trust::{Credentials, Denied, alert_reason};
@@ -42,7 +42,7 @@ fn secured(credentials: Credentials) -> Secured {
 }
 
 fn options(tls: &Arc<Tls>) -> Options {
-    Options { tls: Some(Arc::clone(tls)), ..Options::default() }
+    Options { tls: Some(Arc::clone(tls)), tls_by: TlsBy::Process, ..Options::default() }
 }
 
 /// A listener whose handshakes arrive in a channel, or the reasons why there are none.

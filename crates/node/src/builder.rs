@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use pronto_core::session::{Identity, Limits};
 use pronto_core::wait::WaitOverride;
 use pronto_core::{Nanos, WaitPolicy};
-use pronto_fabric_tcp::ReceivePool;
+use pronto_fabric_tcp::{ReceivePool, TlsBy};
 use pronto_progress::{BusyPoll, Engine};
 use pronto_rpc::handler::IntoResponse;
 use pronto_rpc::{AsyncContext, Context, InPlace, InlineContext, Message, Request, Responder, Route};
@@ -22,7 +22,7 @@ use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 use crate::access::{Rule, Rules};
 use crate::config::address::Address;
 use crate::config::checks;
-use crate::config::{Addresses, Config, ConfigError, RECEIVE_BUDGET, network_of};
+use crate::config::{Addresses, Config, ConfigError, EncryptedBy, RECEIVE_BUDGET, network_of};
 use crate::error::NodeError;
 use crate::host::NodeHost;
 use crate::links::{Connect, LinkOptions, PeerOptions, interfaces};
@@ -69,6 +69,7 @@ pub struct Builder {
     /// Whether RDMA may carry unencrypted traffic next to TLS.
     rdma_plaintext: bool,
     rdma_soft_roce: bool,
+    tls_by: TlsBy,
     rdma: Rdma,
     busy_poll: BusyPoll,
     socket_buffer: Option<u32>,
@@ -102,6 +103,7 @@ impl Builder {
             trust: None,
             rdma_plaintext: false,
             rdma_soft_roce: false,
+            tls_by: TlsBy::Kernel,
             rdma: Rdma::default(),
             busy_poll: BusyPoll::default(),
             socket_buffer: None,
@@ -138,6 +140,9 @@ impl Builder {
         builder.trust = config.trust_source()?.map(|source| (source, builder.node));
         builder.rdma_plaintext = config.trust.rdma_plaintext;
         builder.rdma_soft_roce = config.trust.rdma_soft_roce;
+        if config.trust.encrypted_by == EncryptedBy::Node {
+            builder.tls_by = TlsBy::Process;
+        }
         builder.rdma = config.rdma;
         builder.busy_poll = config.tcp.busy_poll();
         builder.socket_buffer = config.tcp.socket_buffer;
@@ -318,6 +323,12 @@ impl Builder {
         self
     }
 
+    /// Encrypts connections in this process also where the kernel could ([`Builder::trust`]).
+    pub fn tls_in_process(mut self) -> Self {
+        self.tls_by = TlsBy::Process;
+        self
+    }
+
     /// Allows links over soft-RoCE between such nodes ([`Builder::rdma_plaintext`]). It lets a peer read more memory than it was granted: all
     /// that lies in the same registration, such as messages for other peers.
     pub fn rdma_soft_roce(mut self) -> Self {
@@ -436,7 +447,8 @@ impl Builder {
             ref trust,
             rdma_plaintext,
             rdma_soft_roce,
-            mut rdma,
+            tls_by,
+            rdma,
             busy_poll,
             socket_buffer,
             connect,
@@ -462,12 +474,7 @@ impl Builder {
         listen.iter().try_for_each(|address| checks::is_no_folder("listen", address))?;
         let of_peers = || peers.iter().flat_map(|(_, addresses)| addresses);
         of_peers().try_for_each(|address| checks::is_no_folder("peer.address", address))?;
-        if trust.is_some() && !rdma_plaintext {
-            if rdma == Rdma::Require {
-                return Err(NodeError::RdmaPlaintext);
-            }
-            rdma = Rdma::Off;
-        }
+        let rdma = rdma_with(trust.is_some(), rdma_plaintext, rdma)?;
         // Without authentication a grant protects from no peer anyway.
         let rdma_soft = rdma_soft_roce || trust.is_none();
         if !plaintext && trust.is_none() {
@@ -485,8 +492,17 @@ impl Builder {
             rules,
             ..self
         };
-        let options =
-            LinkOptions { listen, peers, plaintext, rdma, rdma_soft, busy_poll, socket_buffer, connect };
+        let options = LinkOptions {
+            listen,
+            peers,
+            plaintext,
+            tls_by,
+            rdma,
+            rdma_soft,
+            busy_poll,
+            socket_buffer,
+            connect,
+        };
         Ok((options, rest))
     }
 
@@ -595,6 +611,15 @@ fn with_sources(
         }
     }
     Ok(peers)
+}
+
+/// Returns whether links go over RDMA, which encrypts nothing: with TLS only if that is permitted.
+const fn rdma_with(tls: bool, plaintext: bool, rdma: Rdma) -> Result<Rdma, NodeError> {
+    match (tls && !plaintext, rdma) {
+        (true, Rdma::Require) => Err(NodeError::RdmaPlaintext),
+        (true, _) => Ok(Rdma::Off),
+        (false, rdma) => Ok(rdma),
+    }
 }
 
 /// Returns the network interfaces that carry the node's messages.

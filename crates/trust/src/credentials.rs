@@ -280,6 +280,8 @@ fn client(
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
+    // The kernel gets the keys, where it encrypts.
+    config.enable_secret_extraction = true;
     config.enable_sni = false;
     Ok(Arc::new(config))
 }
@@ -299,5 +301,6 @@ fn server(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
+    config.enable_secret_extraction = true;
     Ok(Arc::new(config))
 }

@@ -8,10 +8,11 @@ use super::LIMITS;
 use crate::region::ShmRegion;
 use crate::setup::Link;
 
-/// Long enough for a revocation to happen during the copy.
-const LEN: usize = 4 << 20;
+/// A copy takes longer than the scheduler lets a thread run while another one waits, so that a revocation happens during the copy even if both
+/// threads share a CPU.
+const LEN: usize = 32 << 20;
 /// Maximum number of attempts to revoke during a copy; one in a few succeeds.
-const ROUNDS: u32 = 2000;
+const ROUNDS: u32 = 400;
 /// Number of hits after which a test stops.
 const HITS: u32 = 5;
 

@@ -6,32 +6,41 @@ use rustls::pki_types::CertificateDer;
 
 use super::deadline::Deadline;
 use crate::error::SetupError;
-use crate::tls::Connection;
+use crate::setup::TlsBy;
+use crate::tls::{Connection, KernelTls, Taken};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: TcpStream,
     tls: Option<Box<Connection>>,
+    /// Present if the kernel encrypts and decrypts.
+    kernel: Option<Box<KernelTls>>,
 }
 
 impl Channel {
     pub(crate) const fn plain(stream: TcpStream) -> Self {
-        Self { stream, tls: None }
+        Self { stream, tls: None, kernel: None }
     }
 
     pub(super) const fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    pub(crate) fn into_parts(self) -> (TcpStream, Option<Box<Connection>>) {
-        (self.stream, self.tls)
+    pub(crate) fn into_parts(self) -> (TcpStream, Option<Box<Connection>>, Option<Box<KernelTls>>) {
+        (self.stream, self.tls, self.kernel)
     }
 
-    /// Encrypts the connection from now on, after a handshake in which each side has authenticated the other one.
+    /// Encrypts the connection from now on, after a handshake in which each side has authenticated the other one. The kernel does so if it
+    /// can and may.
     ///
     /// # Errors
     /// [`SetupError::Tls`] if this side does not trust the other one, or the other way round.
-    pub(super) fn secure(&mut self, mut tls: Connection, deadline: Deadline) -> Result<(), SetupError> {
+    pub(super) fn secure(
+        &mut self,
+        mut tls: Connection,
+        by: TlsBy,
+        deadline: Deadline,
+    ) -> Result<(), SetupError> {
         let mut advanced = tls.advance();
         loop {
             if !tls.unsent().is_empty() {
@@ -47,7 +56,14 @@ impl Channel {
             }
             advanced?;
             if tls.is_established() {
-                self.tls = Some(Box::new(tls));
+                let taken = match by {
+                    TlsBy::Kernel => tls.into_kernel(&self.stream)?,
+                    TlsBy::Process => Taken::Not(Box::new(tls)),
+                };
+                match taken {
+                    Taken::ByKernel(kernel) => self.kernel = Some(kernel),
+                    Taken::Not(tls) => self.tls = Some(tls),
+                }
                 return Ok(());
             }
             if tls.is_closed() {
@@ -80,7 +96,10 @@ impl Channel {
 
     /// Returns the certificates of the other side, its own first, or its raw public key. None if the connection is not encrypted.
     pub(super) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
-        self.tls.as_ref().and_then(|tls| tls.peer_certificates())
+        match &self.kernel {
+            Some(kernel) => Some(kernel.peer_certificates()),
+            None => self.tls.as_ref().and_then(|tls| tls.peer_certificates()),
+        }
     }
 
     pub(super) fn read_exact(&mut self, deadline: Deadline, out: &mut [u8]) -> Result<(), SetupError> {

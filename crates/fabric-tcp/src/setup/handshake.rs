@@ -74,7 +74,7 @@ impl Handshake {
         if let Some(tls) = &options.tls {
             hear_answer(&mut channel, deadline, &options)?;
             answered = true;
-            channel.secure(tls.client()?, deadline)?;
+            channel.secure(tls.client()?, options.tls_by, deadline)?;
             // In TLS 1.3 this side's handshake ends before the acceptor has judged this side. It does not go on before it is trusted.
             hear_answer(&mut channel, deadline, &options)?;
         }
@@ -169,7 +169,7 @@ impl Handshake {
                 let purpose = self.options.purpose(Purpose::Second);
                 let mut second = Channel::plain(connect(self.peer, deadline, purpose)?);
                 if let Some(tls) = &self.options.tls {
-                    second.secure(tls.client()?, deadline)?;
+                    second.secure(tls.client()?, self.options.tls_by, deadline)?;
                     same_peer(&channel, &second)?;
                 }
                 second.write_all(deadline, &token)?;

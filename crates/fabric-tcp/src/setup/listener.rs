@@ -252,7 +252,7 @@ impl Incoming {
                 match (purpose, tls) {
                     (Purpose::First, None) => {}
                     (Purpose::SecureFirst, Some(tls)) => {
-                        channel.secure(tls.server()?, deadline)?;
+                        channel.secure(tls.server()?, options.tls_by, deadline)?;
                         channel.write_all(deadline, &preamble(Purpose::SecureAnswer))?;
                     }
                     (_, Some(_)) => return Err(SetupError::PeerWithoutTls),
@@ -265,7 +265,7 @@ impl Incoming {
                 match (purpose, tls) {
                     (Purpose::Second, None) => channel.read_exact(first, &mut token)?,
                     (Purpose::SecureSecond, Some(tls)) => {
-                        channel.secure(tls.server()?, deadline)?;
+                        channel.secure(tls.server()?, options.tls_by, deadline)?;
                         channel.read_exact(deadline, &mut token)?;
                     }
                     _ => return Err(SetupError::UnknownToken),

@@ -65,11 +65,23 @@ impl Plaintext {
     }
 }
 
+/// The choice of what encrypts and decrypts after a TLS handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsBy {
+    /// The kernel, where it can (CONFIG_TLS, Documentation/networking/tls.rst), and this process elsewhere.
+    #[default]
+    Kernel,
+    /// This process.
+    Process,
+}
+
 /// Options of both sides of a set-up.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Encryption and authentication by TLS 1.3, both sides of a link; `None` for connections without.
     pub tls: Option<Arc<Tls>>,
+    /// The side of the system calls that encrypts, with [`Self::tls`].
+    pub tls_by: TlsBy,
     /// Permission for traffic to leave the host unencrypted.
     pub plaintext: Plaintext,
     /// Time after which the connection counts as lost if the peer's kernel does not acknowledge sent data. A peer that
@@ -92,6 +104,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             tls: None,
+            tls_by: TlsBy::default(),
             plaintext: Plaintext::default(),
             answer_timeout: ANSWER_TIMEOUT,
             busy_poll: Duration::ZERO,
@@ -164,7 +177,7 @@ fn purpose_of(found: [u8; 8]) -> Result<Purpose, SetupError> {
 #[cfg(test)]
 pub(crate) fn secured(stream: std::net::TcpStream, tls: &Tls) -> Result<Channel, SetupError> {
     let mut channel = Channel::plain(stream);
-    channel.secure(tls.server()?, deadline::Deadline::after(ANSWER_TIMEOUT))?;
+    channel.secure(tls.server()?, TlsBy::Process, deadline::Deadline::after(ANSWER_TIMEOUT))?;
     Ok(channel)
 }
 

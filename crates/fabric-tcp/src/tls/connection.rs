@@ -7,6 +7,7 @@
 //! 3. Buffers keep the size that they once needed, until a rest in which they are empty.
 
 use core::{fmt, mem};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use rustls::client::UnbufferedClientConnection;
@@ -14,6 +15,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{ClientConfig, Error, ServerConfig};
+
+use super::kernel::{self, KernelTls};
 
 /// Length of the buffer for received records of a quiet connection, bytes.
 const SHORT: usize = 1 << 10;
@@ -52,6 +55,14 @@ pub(crate) struct Connection {
     gathered: Vec<u8>,
     established: bool,
     closed: bool,
+}
+
+/// A connection after its handshake.
+pub(crate) enum Taken {
+    /// The kernel encrypts and decrypts.
+    ByKernel(Box<KernelTls>),
+    /// This side goes on.
+    Not(Box<Connection>),
 }
 
 /// Result of one step of the protocol.
@@ -108,6 +119,32 @@ impl Connection {
             Side::Client(side) => side.peer_certificates(),
             Side::Server(side) => side.peer_certificates(),
         }
+    }
+
+    /// Lets the kernel encrypt and decrypt from now on, if it can. Call it when the handshake has ended, and before anything is received after
+    /// it.
+    ///
+    /// # Errors
+    /// The kernel has begun to, and does not take the keys.
+    pub(crate) fn into_kernel(self, stream: &TcpStream) -> Result<Taken, Error> {
+        let is_between = self.established && !self.closed && self.start == self.filled;
+        let is_between = is_between && !self.has_plaintext() && self.unsent().is_empty();
+        let suite = match &self.side {
+            Side::Client(side) => side.negotiated_cipher_suite(),
+            Side::Server(side) => side.negotiated_cipher_suite(),
+        };
+        if !is_between || !kernel::can_take(stream, suite) {
+            return Ok(Taken::Not(Box::new(self)));
+        }
+        let certificates = self.peer_certificates().unwrap_or_default().to_vec();
+        let established = match self.side {
+            Side::Client(side) => kernel::Established::Client(side),
+            Side::Server(side) => kernel::Established::Server(side),
+        };
+        let refused = |_| Error::General("the kernel does not take the keys of a connection".into());
+        KernelTls::take(stream, established, certificates)
+            .map(|taken| Taken::ByKernel(Box::new(taken)))
+            .map_err(refused)
     }
 
     /// Returns whether decrypted bytes wait to be taken.

@@ -1,16 +1,19 @@
-//! TLS of links: the configurations of a node (`Tls`), and the protocol on one connection (`connection`).
+//! TLS of links: the configurations of a node (`Tls`), the protocol on one connection (`connection`), and connections whose records are the
+//! kernel's (`kernel`).
 //!
 //! rustls does the cryptography, through its interface without buffers. This crate moves the bytes, so that an encrypted connection is
 //! polled, armed and waited for like any other.
 
 mod connection;
+mod kernel;
 
 use core::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::{ClientConfig, ServerConfig};
 
-pub(crate) use connection::Connection;
+pub(crate) use connection::{Connection, Taken};
+pub(crate) use kernel::{Control, KernelTls};
 
 /// The TLS configurations of a node, for the connections that it makes and for those that it accepts. They can be replaced while the
 /// node runs, and are used for later connections.

@@ -177,12 +177,26 @@ pub struct TrustConfig {
     pub authorities: Option<PathBuf>,
     /// PEM file with the revocation lists of these authorities.
     pub revoked: Option<PathBuf>,
+    /// The side of the system calls that encrypts after the handshake.
+    #[serde(default)]
+    pub encrypted_by: EncryptedBy,
     /// Permission for links over RDMA, whose traffic is not encrypted.
     #[serde(default)]
     pub rdma_plaintext: bool,
     /// Permission for soft-RoCE among these, which lets a peer read more memory than it was granted.
     #[serde(default)]
     pub rdma_soft_roce: bool,
+}
+
+/// The choice of what encrypts connections with TLS, in a configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EncryptedBy {
+    /// The kernel, where it can.
+    #[default]
+    Kernel,
+    /// The node.
+    Node,
 }
 
 /// The proof that nodes have of each other over TCP.

@@ -72,17 +72,18 @@ impl Shared {
             return Err(failure);
         }
         let evidence = agreement.evidence;
-        let (links, polling) = self.establish_tcp(handshake, agreement)?;
+        let (links, polling, by_kernel) = self.establish_tcp(handshake, agreement)?;
         let polling = match polling {
             tcp::BusyPolling::Off => String::new(),
             asked => format!("; {asked}"),
         };
-        let trust = match evidence {
-            Evidence::Certificate => "; TLS, known by its certificate",
-            Evidence::Key => "; TLS, known by its key",
-            Evidence::SameUser | Evidence::User | Evidence::Claim => "",
+        let tls = if by_kernel { "; TLS by the kernel" } else { "; TLS" };
+        let (tls, known) = match evidence {
+            Evidence::Certificate => (tls, ", known by its certificate"),
+            Evidence::Key => (tls, ", known by its key"),
+            Evidence::SameUser | Evidence::User | Evidence::Claim => ("", ""),
         };
-        self.host.note_choice(peer, format!("tcp: {why}{polling}{trust}"));
+        self.host.note_choice(peer, format!("tcp: {why}{polling}{tls}{known}"));
         Ok((links, None))
     }
 
@@ -90,15 +91,15 @@ impl Shared {
         &self,
         handshake: tcp::Handshake,
         agreement: Agreement,
-    ) -> Result<(SessionLinks<AnyQueuePair>, tcp::BusyPolling), NoLink> {
+    ) -> Result<(SessionLinks<AnyQueuePair>, tcp::BusyPolling, bool), NoLink> {
         let handshake = handshake.within(ESTABLISH);
         let mut link = handshake.establish(connections(&agreement), &self.host.receive_pool)?;
         for pair in [&mut link.control, &mut link.bulk] {
             pair.on_blocked(serving::waker(&self.host, agreement.peer));
         }
-        let polling = link.control.busy_polling();
+        let (polling, by_kernel) = (link.control.busy_polling(), link.control.is_encrypted_by_kernel());
         let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
-        Ok((SessionLinks { pairs, agreement }, polling))
+        Ok((SessionLinks { pairs, agreement }, polling, by_kernel))
     }
 
     /// Installs a link. One that this node has dialled is dropped if the peer has made one meanwhile.

@@ -43,6 +43,7 @@ pub(crate) struct LinkOptions {
     pub(crate) listen: Vec<Address>,
     pub(crate) peers: Vec<PeerOptions>,
     pub(crate) plaintext: bool,
+    pub(crate) tls_by: tcp::TlsBy,
     pub(crate) rdma: Rdma,
     /// Permission to use soft-RoCE.
     pub(crate) rdma_soft: bool,
@@ -184,6 +185,7 @@ impl LinkMaker {
         let LinkOptions { busy_poll, socket_buffer, .. } = options;
         let tcp_options = tcp::Options {
             tls: host.trust.as_ref().map(Trust::tls),
+            tls_by: options.tls_by,
             plaintext,
             busy_poll: Duration::from_micros(busy_poll.micros.into()),
             busy_poll_packets: Some(busy_poll.packets).filter(|packets| *packets != 0),
