@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::AT_FDCWD;
+use nix::fcntl::{AT_FDCWD, OFlag, open};
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{PeerCredentials as PeerCred, PeerPidfd, SendTimeout};
@@ -21,7 +21,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, bind, connect,
     getsockopt, listen, sendmsg, setsockopt, shutdown, socket, socketpair,
 };
-use nix::sys::stat::{FchmodatFlags, Mode, fchmod, fchmodat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmod, fchmodat, fstat};
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::geteuid;
@@ -84,10 +84,7 @@ impl Listener {
             bound => bound.map_err(SetupError::system("bind"))?,
         }
         if visitors == Visitors::OfAllUsers {
-            // The umask limits the mode that bind(2) gives the file. A user that may write to the folder could have put a link there.
-            let all = Mode::from_bits_truncate(0o666);
-            fchmodat(AT_FDCWD, path, all, FchmodatFlags::NoFollowSymlink)
-                .map_err(SetupError::system("fchmodat"))?;
+            open_to_all(path)?;
         }
         let made = std::fs::symlink_metadata(path).map_err(io("stat"))?;
         let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
@@ -144,6 +141,21 @@ impl Drop for Listener {
             }
         }
     }
+}
+
+/// Lets processes of all users connect to the socket with this file. The umask limits the mode that bind(2) gives the file. A user that may write
+/// to the folder could have put another file in its place, whose mode is not changed.
+fn open_to_all(path: &Path) -> Result<(), SetupError> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(SetupError::system("open"))?;
+    let found = fstat(&file).map_err(SetupError::system("fstat"))?;
+    if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+        return Err(SetupError::system("bind")(Errno::EADDRINUSE));
+    }
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let all = Mode::from_bits_truncate(0o666);
+    fchmodat(AT_FDCWD, opened.as_str(), all, FchmodatFlags::FollowSymlink)
+        .map_err(SetupError::system("fchmodat"))
 }
 
 /// The users whose processes may connect to the file of a socket. A process of any user may connect to an abstract name.

@@ -162,7 +162,7 @@ impl Inbound {
                 // Of an encrypted connection, whose peer decides how many records it sends without data.
                 Read::Bytes(0) => return Ok(PollOutcome::Nothing),
                 Read::Bytes(_) => {}
-                Read::Nothing => return Ok(PollOutcome::Nothing),
+                Read::Nothing | Read::Control => return Ok(PollOutcome::Nothing),
                 Read::End => return Err(FabricError::Lost),
             }
         }

@@ -10,7 +10,7 @@ use pronto_core::fabric::FabricError;
 
 use crate::parts::{self, Destination, Source};
 use crate::setup::{Channel, Options};
-use crate::tls::{Connection, Control, KernelTls};
+use crate::tls::{Broken, Connection, Control, KernelTls};
 use crate::tuning::{self, BusyPolling, Refused};
 
 /// Counters of the system calls on one connection, and of those without effect.
@@ -31,6 +31,8 @@ pub struct Calls {
 pub(crate) enum Read {
     Bytes(usize),
     Nothing,
+    /// Something that is no data. More may have arrived with it.
+    Control,
     End,
 }
 
@@ -128,7 +130,7 @@ impl Socket {
                     self.calls.full_sends += 1;
                     return Ok(None);
                 }
-                Err(errno) => return Err(failure(errno)),
+                Err(errno) => return Err(self.failure(errno)),
             }
         }
     }
@@ -146,18 +148,36 @@ impl Socket {
                     self.calls.empty_receives += 1;
                     return Ok(Read::Nothing);
                 }
-                Err(Errno::EIO) if self.kernel.is_some() => return self.receive_control(),
-                // The kernel could not decrypt: the bytes were changed on their way.
-                Err(Errno::EBADMSG | Errno::EKEYEXPIRED) if self.kernel.is_some() => {
-                    return Err(FabricError::Lost);
-                }
-                Err(errno) => return Err(failure(errno)),
+                Err(errno) => return self.received_none(errno),
             }
         }
     }
 
-    /// Changes the keys with which the kernel encrypts, if that is due. Returns false if the socket is full.
+    /// Processes the error of a receive. With TLS by the kernel, a record that is no data causes one.
     #[cold]
+    #[inline(never)]
+    fn received_none(&mut self, errno: Errno) -> Result<Read, FabricError> {
+        if errno == Errno::EIO && self.kernel.is_some() {
+            return self.receive_control();
+        }
+        Err(self.failure(errno))
+    }
+
+    /// Returns the error of the connection for that of a send or receive.
+    #[cold]
+    fn failure(&self, errno: Errno) -> FabricError {
+        match errno {
+            // The kernel could not decrypt, because the bytes were changed on their way.
+            Errno::EBADMSG | Errno::EMSGSIZE | Errno::EINVAL | Errno::EKEYEXPIRED
+                if self.kernel.is_some() =>
+            {
+                FabricError::Lost
+            }
+            errno => failure(errno),
+        }
+    }
+
+    /// Changes the keys with which the kernel encrypts, if that is due. Returns false if the socket is full.
     fn keep_keys(&mut self) -> Result<bool, FabricError> {
         match &mut self.kernel {
             Some(kernel) if kernel.is_due() => {
@@ -171,14 +191,13 @@ impl Socket {
     }
 
     /// Receives a record of the protocol, which the kernel does not pass on as data. More of them are left to the next poll.
-    #[cold]
     fn receive_control(&mut self) -> Result<Read, FabricError> {
-        let Some(kernel) = &mut self.kernel else { return Ok(Read::Nothing) };
+        let Some(kernel) = &mut self.kernel else { return Ok(Read::Control) };
         self.calls.receives += 1;
         match kernel.receive_control(&self.stream) {
-            Ok(Control::Done) => Ok(Read::Nothing),
+            Ok(Control::Done) => Ok(Read::Control),
             Ok(Control::End) => Ok(Read::End),
-            Err(_) => Err(FabricError::Lost),
+            Err(Broken::Alert(_) | Broken::Otherwise) => Err(FabricError::Lost),
         }
     }
 
@@ -266,7 +285,8 @@ impl Socket {
         }
     }
 
-    /// Sends the end of the stream, after the data that the kernel has already accepted.
+    /// Sends the end of the stream, after the data that the kernel has already accepted. With TLS a record that it has not accepted as a whole is
+    /// lost.
     pub(crate) fn finish(&self) {
         // Fails only if the connection is gone already, which the peer also notices.
         let _ = self.stream.shutdown(Shutdown::Write);

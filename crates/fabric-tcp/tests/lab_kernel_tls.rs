@@ -16,9 +16,12 @@ use pronto_core::fabric::{
     ConnectionLimits, DoorbellEvent, FabricError, Gather, HeapMemory, Operation, QueuePair, Region, SendWork,
     Signal, WrId, poll_by_value,
 };
-use pronto_fabric_tcp::{Handshake, Link, Listener, Options, ReceivePool, TcpQueuePair, Tls, TlsBy};
+use pronto_fabric_tcp::{
+    Handshake, Link, Listener, Options, ReceivePool, SetupError, TcpQueuePair, Tls, TlsBy,
+};
 use pronto_sync::atomic::{AtomicBool, Ordering};
-use pronto_trust::Credentials;
+use pronto_trust::rustls::Error as TlsError;
+use pronto_trust::{Credentials, alert_reason};
 use pronto_wire::RawHeader;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -174,6 +177,23 @@ fn changed_bytes_end_the_link() {
     FLIPS.store(true, Ordering::Relaxed);
     send(&mut near.control, b"changed on its way");
     assert_eq!(receive(&mut far.control).unwrap_err(), FabricError::Lost);
+}
+
+/// The dialler's handshake ends before the acceptor has judged it: the reason arrives in a record of the kernel's.
+///
+/// Shows: operations.trust-reasons
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_refused_stranger_gets_the_reason() {
+    let (world, other) = (World::new(), World::new());
+    let listener = Listener::bind("127.0.0.1:0", options(&world.node(2), TlsBy::Kernel)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = thread::spawn(move || listener.accept().unwrap().begin(PATIENCE).map(drop).unwrap_err());
+    let stranger = options(&other.node_that_trusts(1, &world), TlsBy::Kernel);
+    let dialled = Handshake::dial(address, PATIENCE, stranger).map(drop).unwrap_err();
+    let SetupError::Tls(TlsError::AlertReceived(alert)) = dialled else { panic!("{dialled:?}") };
+    assert!(alert_reason(alert).unwrap().contains("does not know the authority"), "{alert:?}");
+    assert!(matches!(accepting.join().unwrap(), SetupError::Tls(_)));
 }
 
 /// Reports the time of a ping-pong with either way of encryption. In the lab the CPU is emulated, as are its instructions for encryption, so

@@ -603,6 +603,7 @@ fn with_sources(
     }
     for (node, user) in users {
         checks::number("peer.node", node)?;
+        checks::user(user)?;
         match peers.iter_mut().find(|peer| peer.node == node) {
             Some(peer) => peer.user = Some(user),
             None => {

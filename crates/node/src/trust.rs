@@ -120,7 +120,6 @@ impl Trust {
         linked.get(&peer).map(|linked| &linked.identity.name) == proved.map(|proved| &proved.identity.name)
     }
 
-    /// Returns the identity of a peer's last link.
     /// Returns the identity that a peer has proved for its last link.
     pub(crate) fn identity(&self, peer: NodeId) -> Option<Identity> {
         self.lock().get(&peer).map(|proved| proved.identity.clone())

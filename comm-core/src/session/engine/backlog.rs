@@ -365,6 +365,8 @@ impl<Q: QueuePair> Engine<Q> {
             self.post(response, turn);
         }
         assert!(self.backlog_fits_calls(), "an entry of the backlog names each waiting call");
+        // Sends that the program has left may have ended with these calls.
+        turn.shared.rendezvous.look_again();
     }
 
     /// Puts every unanswered request at the front of the backlog, in the order in which they were first posted, so that they are posted

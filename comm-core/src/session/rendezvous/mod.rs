@@ -203,6 +203,12 @@ impl<L: Payload> Rendezvous<L> {
         }
     }
 
+    /// Makes the next turn look at the table, if there is anything in it. Engine only.
+    pub(super) fn look_again(&self) {
+        // Fails if progress is possible already, or if there is nothing.
+        let _looks = self.state.compare_exchange(OPEN, DUE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Returns whether progress is possible now.
     #[inline]
     pub(super) fn is_due(&self) -> bool {

@@ -2,12 +2,13 @@
 
 use std::net::{Shutdown, TcpStream};
 
+use nix::errno::Errno;
 use rustls::pki_types::CertificateDer;
 
 use super::deadline::Deadline;
 use crate::error::SetupError;
 use crate::setup::TlsBy;
-use crate::tls::{Connection, KernelTls, Taken};
+use crate::tls::{Connection, Control, KernelTls, Taken};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -69,7 +70,10 @@ impl Channel {
             if tls.is_closed() {
                 return Err(SetupError::Lost);
             }
-            let count = deadline.read(&self.stream, tls.room())?;
+            let missing = tls.missing();
+            let room = tls.room();
+            let len = missing.min(room.len());
+            let count = deadline.read(&self.stream, &mut room[..len])?;
             advanced = tls.received(count);
         }
     }
@@ -103,6 +107,9 @@ impl Channel {
     }
 
     pub(super) fn read_exact(&mut self, deadline: Deadline, out: &mut [u8]) -> Result<(), SetupError> {
+        if let Some(kernel) = &mut self.kernel {
+            return read_by_kernel(&self.stream, kernel, deadline, out);
+        }
         let Some(tls) = &mut self.tls else { return deadline.read_exact(&self.stream, out) };
         let mut filled = 0;
         loop {
@@ -129,4 +136,40 @@ impl Channel {
         }
         Ok(())
     }
+}
+
+/// Reads bytes that the kernel decrypts.
+///
+/// # Errors
+/// [`SetupError::Tls`] with the other side's reason, if it does not trust this side.
+fn read_by_kernel(
+    stream: &TcpStream,
+    kernel: &mut KernelTls,
+    deadline: Deadline,
+    out: &mut [u8],
+) -> Result<(), SetupError> {
+    let mut filled = 0;
+    while filled < out.len() {
+        let error = match deadline.read(stream, &mut out[filled..]) {
+            Ok(count) => {
+                filled += count;
+                continue;
+            }
+            Err(SetupError::System { errno }) => Errno::from_raw(errno),
+            Err(error) => return Err(error),
+        };
+        match error {
+            // A record that is no data.
+            Errno::EIO => match kernel.receive_control(stream) {
+                Ok(Control::Done) => {}
+                Ok(Control::End) => return Err(SetupError::Lost),
+                Err(broken) => return Err(SetupError::Tls(broken.into())),
+            },
+            Errno::EBADMSG | Errno::EMSGSIZE | Errno::EINVAL => {
+                return Err(SetupError::Tls(rustls::Error::DecryptError));
+            }
+            other => return Err(other.into()),
+        }
+    }
+    Ok(())
 }

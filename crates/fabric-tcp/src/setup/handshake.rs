@@ -154,7 +154,8 @@ impl Handshake {
         Ok(Link { control: queue_pair(control, Class::Control)?, bulk: queue_pair(bulk, Class::Bulk)? })
     }
 
-    /// Makes the second connection and returns both, by class, without queue pairs. Later bytes on them are not encrypted.
+    /// Makes the second connection and returns both, by class, without queue pairs. Later bytes on them are encrypted only if the
+    /// kernel does so.
     pub fn establish_streams(self) -> Result<[TcpStream; 2], SetupError> {
         Ok(self.establish_channels()?.map(|channel| channel.into_parts().0))
     }

@@ -29,6 +29,8 @@ const GROWTH: usize = 8;
 pub(super) const MOST: usize = 16 << 10;
 /// Room for the header and the tag of a record, and its content type, bytes.
 const OVERHEAD: usize = 5 + 1 + 16;
+/// Length of the header of a record, bytes.
+const HEADER: usize = 5;
 /// Room for the records of a change of keys, which leave together with data, bytes.
 const KEY_UPDATE: usize = 64;
 
@@ -55,6 +57,8 @@ pub(crate) struct Connection {
     gathered: Vec<u8>,
     established: bool,
     closed: bool,
+    /// The configuration permits to pass the keys on.
+    gives_keys: bool,
 }
 
 /// A connection after its handshake.
@@ -79,14 +83,16 @@ impl Connection {
     pub(crate) fn client(config: Arc<ClientConfig>) -> Result<Self, Error> {
         // The name goes unsent and unchecked: a node is known by the name in its certificate, or by its key.
         let name = ServerName::try_from("node.pronto.invalid").expect("a valid name");
-        UnbufferedClientConnection::new(config, name).map(|side| Self::new(Side::Client(side)))
+        let gives_keys = config.enable_secret_extraction;
+        UnbufferedClientConnection::new(config, name).map(|side| Self::new(Side::Client(side), gives_keys))
     }
 
     pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Self, Error> {
-        UnbufferedServerConnection::new(config).map(|side| Self::new(Side::Server(side)))
+        let gives_keys = config.enable_secret_extraction;
+        UnbufferedServerConnection::new(config).map(|side| Self::new(Side::Server(side), gives_keys))
     }
 
-    fn new(side: Side) -> Self {
+    fn new(side: Side, gives_keys: bool) -> Self {
         Self {
             side,
             incoming: vec![0; SHORT],
@@ -100,6 +106,7 @@ impl Connection {
             gathered: Vec::new(),
             established: false,
             closed: false,
+            gives_keys,
         }
     }
 
@@ -129,6 +136,7 @@ impl Connection {
     pub(crate) fn into_kernel(self, stream: &TcpStream) -> Result<Taken, Error> {
         let is_between = self.established && !self.closed && self.start == self.filled;
         let is_between = is_between && !self.has_plaintext() && self.unsent().is_empty();
+        let is_between = is_between && self.gives_keys;
         let suite = match &self.side {
             Side::Client(side) => side.negotiated_cipher_suite(),
             Side::Server(side) => side.negotiated_cipher_suite(),
@@ -175,6 +183,18 @@ impl Connection {
             self.incoming.resize((self.incoming.len() * GROWTH).min(LONG), 0);
         }
         &mut self.incoming[self.filled..]
+    }
+
+    /// Returns the number of bytes that the next record lacks, or its header (RFC 8446, section 5.1). During the handshake no more are received, so
+    /// that all later records are left to the kernel.
+    pub(crate) fn missing(&self) -> usize {
+        match &self.incoming[self.start..self.filled] {
+            [_, _, _, high, low, rest @ ..] => {
+                let len = usize::from(u16::from_be_bytes([*high, *low]));
+                len.saturating_sub(rest.len()).max(1)
+            }
+            header => HEADER - header.len(),
+        }
     }
 
     /// Processes `count` more bytes in [`Self::room`].

@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::net::Ipv4Addr;
+use core::time::Duration;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
@@ -14,7 +15,9 @@ use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::{CipherSuite, ConnectionTrafficSecrets, ExtractedSecrets, SupportedCipherSuite};
+use rustls::{
+    AlertDescription, CipherSuite, ConnectionTrafficSecrets, ExtractedSecrets, SupportedCipherSuite,
+};
 
 use super::connection::MOST;
 use crate::parts;
@@ -57,19 +60,33 @@ pub(crate) enum Control {
     End,
 }
 
-/// Reason why bytes that are no data were not processed: the other side broke the protocol, or the system refused.
+/// Reason why bytes that are no data were not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub(crate) enum Broken {
+    /// The other side has ended the connection, and says why.
+    Alert(AlertDescription),
+    /// The other side broke the protocol, or the system refused.
+    Otherwise,
+}
 
 impl From<rustls::Error> for Broken {
     fn from(_: rustls::Error) -> Self {
-        Self
+        Self::Otherwise
     }
 }
 
 impl From<Errno> for Broken {
     fn from(_: Errno) -> Self {
-        Self
+        Self::Otherwise
+    }
+}
+
+impl From<Broken> for rustls::Error {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Alert(alert) => Self::AlertReceived(alert),
+            Broken::Otherwise => Self::DecryptError,
+        }
     }
 }
 
@@ -82,8 +99,7 @@ pub(super) enum Established {
 /// Returns whether the kernel can take over the records of a socket. Until it has keys, the socket works as before.
 pub(super) fn can_take(stream: &TcpStream, suite: Option<SupportedCipherSuite>) -> bool {
     let known = suite.and_then(|suite| CIPHERS.iter().find(|known| known.suite == suite.suite()));
-    known.is_some_and(|known| *known.is_supported.get_or_init(|| is_supported(known.zero)))
-        && setsockopt(stream, TcpUlp::default(), b"tls").is_ok()
+    known.is_some_and(Cipher::is_supported) && setsockopt(stream, TcpUlp::default(), b"tls").is_ok()
 }
 
 /// A cipher that the kernel may have.
@@ -112,20 +128,29 @@ static CIPHERS: [Cipher; 3] = [
     },
 ];
 
-/// Tries a cipher on a connection of this process with itself. Keys that the kernel refuses, because it lacks the cipher, would end a link.
-fn is_supported(zero: fn() -> TlsCryptoInfo) -> bool {
-    let connected = || {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let stream = TcpStream::connect(listener.local_addr()?)?;
-        // Keys take a connection, and that ends with its listener before it is accepted.
-        Ok::<_, std::io::Error>((stream, listener))
-    };
-    connected().is_ok_and(|(stream, _listener)| {
-        setsockopt(&stream, TcpUlp::default(), b"tls").is_ok()
-            && setsockopt(&stream, TcpTlsTx, &zero()).is_ok()
-            && setsockopt(&stream, TcpTlsRx, &zero()).is_ok()
-    })
+impl Cipher {
+    /// Tries the cipher once, on a connection of this process with itself: keys that the kernel refuses, because it lacks the cipher, would end a
+    /// link. Without such a connection the next link tries again.
+    fn is_supported(&self) -> bool {
+        if let Some(known) = self.is_supported.get() {
+            return *known;
+        }
+        let connected = || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let stream = TcpStream::connect_timeout(&listener.local_addr()?, TRIAL)?;
+            // Keys take a connection, and that ends with its listener before it is accepted.
+            Ok::<_, std::io::Error>((stream, listener))
+        };
+        let Ok((stream, _listener)) = connected() else { return false };
+        let takes = setsockopt(&stream, TcpUlp::default(), b"tls").is_ok()
+            && setsockopt(&stream, TcpTlsTx, &(self.zero)()).is_ok()
+            && setsockopt(&stream, TcpTlsRx, &(self.zero)()).is_ok();
+        *self.is_supported.get_or_init(|| takes)
+    }
 }
+
+/// Time limit for the connection of such a trial.
+const TRIAL: Duration = Duration::from_millis(100);
 
 impl KernelTls {
     /// Passes the keys of a connection to the kernel.
@@ -196,7 +221,8 @@ impl KernelTls {
                 Ok(Control::Done)
             }
             (HANDSHAKE, [NEW_SESSION_TICKET, ..]) if count < bytes.len() => Ok(Control::Done),
-            _ => Err(Broken),
+            (ALERT, [_, alert]) => Err(Broken::Alert(AlertDescription::from(*alert))),
+            _ => Err(Broken::Otherwise),
         }
     }
 }
@@ -236,7 +262,7 @@ impl fmt::Debug for KernelTls {
 /// Returns keys in the form of the kernel (include/uapi/linux/tls.h). The first bytes of the initialisation vector are the salt there.
 fn keys((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<TlsCryptoInfo, Broken> {
     fn array<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Broken> {
-        bytes.try_into().map_err(|_| Broken)
+        bytes.try_into().map_err(|_| Broken::Otherwise)
     }
     Ok(match secrets {
         ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
@@ -250,7 +276,7 @@ fn keys((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<TlsCrypt
         ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
             chacha20(array(key.as_ref())?, array(iv.as_ref())?, sequence)
         }
-        _ => return Err(Broken),
+        _ => return Err(Broken::Otherwise),
     })
 }
 

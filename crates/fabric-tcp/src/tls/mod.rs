@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::{ClientConfig, ServerConfig};
 
 pub(crate) use connection::{Connection, Taken};
-pub(crate) use kernel::{Control, KernelTls};
+pub(crate) use kernel::{Broken, Control, KernelTls};
 
 /// The TLS configurations of a node, for the connections that it makes and for those that it accepts. They can be replaced while the
 /// node runs, and are used for later connections.

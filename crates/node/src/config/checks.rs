@@ -18,6 +18,20 @@ pub(crate) fn number(key: &'static str, node: NodeId) -> Result<(), ConfigError>
     Err(ConfigError::Range { key, value: node.0.into(), least: 1, most: LAST_NODE.into() })
 }
 
+/// Checks that a user is one: in a user namespace all users without a number there have the same number (user_namespaces(7)).
+pub(crate) fn user(user: u32) -> Result<(), ConfigError> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    check_user(user, &read("/proc/sys/kernel/overflowuid"), &read("/proc/self/uid_map"))
+}
+
+fn check_user(user: u32, without_number: &str, map: &str) -> Result<(), ConfigError> {
+    let is_whole = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    if !is_whole && without_number.trim().parse() == Ok(user) {
+        return Err(ConfigError::Overflow { user });
+    }
+    Ok(())
+}
+
 /// Checks that no two peers share an address, that no peer has an address twice, and that none has an address where this node
 /// itself listens.
 pub(crate) fn peers(peers: &[(NodeId, Vec<Address>)], listen: &[Address]) -> Result<(), ConfigError> {
@@ -88,10 +102,20 @@ fn twice(addresses: &[Address]) -> Option<&Address> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Builder, Node};
+    use super::check_user;
+    use crate::{Builder, ConfigError, Node};
 
     fn wrong(node: Builder) -> String {
         node.start().expect_err("it must not start").to_string()
+    }
+
+    /// Shows: operations.peer-user-number
+    #[test]
+    fn the_number_of_all_users_without_one_is_no_user() {
+        let (whole, part) = ("         0          0 4294967295\n", "         0     100000      65536\n");
+        assert!(check_user(65_534, "65534\n", whole).is_ok());
+        assert!(matches!(check_user(65_534, "65534\n", part), Err(ConfigError::Overflow { user: 65_534 })));
+        assert!(check_user(1_000, "65534\n", part).is_ok());
     }
 
     /// Shows: operations.ids

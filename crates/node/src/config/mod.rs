@@ -326,6 +326,15 @@ pub enum ConfigError {
     /// A text is neither a network nor an address.
     #[error("peer.from: {0:?} is neither a network nor an address: write 10.0.0.0/8, fd00::/64 or 10.0.0.7")]
     Network(String),
+    /// A number that stands for many users.
+    #[error(
+        "peer.user = {user}: in this user namespace all users without a number of their own have this one: name another user, or \
+         add it to the namespace"
+    )]
+    Overflow {
+        /// The number.
+        user: u32,
+    },
     /// A number is out of range.
     #[error("{key} = {value}: must be from {least} to {most}")]
     Range {

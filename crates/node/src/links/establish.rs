@@ -97,7 +97,10 @@ impl Shared {
         for pair in [&mut link.control, &mut link.bulk] {
             pair.on_blocked(serving::waker(&self.host, agreement.peer));
         }
-        let (polling, by_kernel) = (link.control.busy_polling(), link.control.is_encrypted_by_kernel());
+        let (polling, by_kernel) = (
+            link.control.busy_polling(),
+            [&link.control, &link.bulk].iter().all(|pair| pair.is_encrypted_by_kernel()),
+        );
         let pairs = [AnyQueuePair::Tcp(link.control), AnyQueuePair::Tcp(link.bulk)];
         Ok((SessionLinks { pairs, agreement }, polling, by_kernel))
     }

@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. A connection with an identity is of a node that this identity may be, wherever it comes from.
 //! 2. Without an identity, a configured peer connects over TCP only from its networks: the hosts of its addresses, and those in its `from`.
-//! 3. If the node has credentials, only visitors, and peers that have an address there, connect over shared memory.
+//! 3. If the node has credentials, only visitors, and peers that have an address or a user there, connect over shared memory.
 //! 4. A peer whose user is configured connects over shared memory from that user's processes only, and no other peer from those of another
 //!    user.
 //! 5. While a link works, a greeting without an identity replaces it only if it comes from the place to which the link leads, or from a

@@ -193,14 +193,15 @@ fn strangers_with_good_greetings_do_not_block_a_configured_peer() {
     assert_eq!(peers_node.status().failed_dials, [], "the peer had to dial again");
 }
 
-/// On one host every user reaches a loopback address.
+/// On one host every user reaches a loopback address. A rule does not change that.
 ///
 /// Shows: operations.own-user
 #[test]
 fn only_a_process_of_the_same_user_over_shared_memory_changes_waits() {
     let _shared = shared_run();
     let shm = crate::rig::address("shm", "waiting");
-    let node = server(1, &shm).listen("tcp:127.0.0.1:0").start().unwrap();
+    let rule = (&["anyone"], &["faults.*", "pronto.waiting"]);
+    let node = server(1, &shm).listen("tcp:127.0.0.1:0").allow(rule.0, rule.1).start().unwrap();
     let tcp = node.listening()[1].to_string();
     let request = WaitingRequest { peer: 2, policy: Some("spin".into()), bound_ns: None };
     let asks = |id: u16, address: &str| {

@@ -92,6 +92,21 @@ fn a_send_that_was_given_up_counts_until_it_has_its_response() {
     assert!(matches!(refused, Err(SendError::TooManyTransfers { .. })), "only one send has ended");
 }
 
+/// The calls end with the link, which no message reports.
+#[test]
+fn sends_that_were_given_up_end_with_their_link() {
+    let (mut pair, calls) = offered();
+    for call in calls {
+        pair.near.abandon(call, Class::Control, &pair.executor);
+        pair.near.leave_send(LeftSend { call: Some(call), lent: None }, &pair.executor);
+    }
+    assert!(pair.near.enter_send().is_err(), "all of them wait for their responses");
+    pair.cut();
+    // The event of the lost link has woken the serving thread.
+    pair.turn();
+    pair.near.enter_send().expect("no response can arrive any more");
+}
+
 /// Only short messages are copied to memory that no budget counts.
 #[test]
 fn a_long_eager_message_waits_in_its_receive_buffer() {
