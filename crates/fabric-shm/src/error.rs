@@ -21,13 +21,13 @@ pub enum SetupError {
     NotListening,
     /// The process that listens at this address runs as another user: it uses an address that does not belong to it.
     #[error(
-        "the socket at this address belongs to user {found}, but this process runs as user {expected}: only processes of the same user \
-         can share memory"
+        "the socket at this address belongs to user {found}, and not to user {expected}: a node shares memory with processes of its own \
+         user, and with a peer of the `user` in its [[peer]]"
     )]
     OtherUser {
         /// Effective user of the listener.
         found: u32,
-        /// Effective user of this process.
+        /// User that was expected: that of this process, or of the peer.
         expected: u32,
     },
     /// Another process listens at this address.

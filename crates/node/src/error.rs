@@ -19,7 +19,7 @@ pub enum NodeError {
     #[error(transparent)]
     Trust(#[from] pronto_trust::TrustError),
     /// A configuration to reload has no rules, and the node has some.
-    #[error("without any [[allow]] everything would be permitted: restart the node if you want that")]
+    #[error("without any [[allow]] almost everything would be permitted: restart the node if you want that")]
     RulesGone,
     /// A configuration to reload has another mode of trust.
     #[error("trust.mode has changed since the node was started: restart the node")]

@@ -248,7 +248,8 @@ impl fmt::Display for FailureCode {
             Self::NoReply => "the handler dropped its responder without a reply",
             Self::NoBuffer => "the callee had no send memory for the reply",
             Self::NotPermitted => {
-                "the callee permits this node no such message: add an [[allow]] to its configuration"
+                "the callee permits this node no such message: its [[allow]] rules have to name the message for this node; without any \
+                 rule, the state of a node is for its own user over shared memory, and for certificates with the role admin"
             }
         })
     }

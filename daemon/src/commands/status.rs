@@ -19,7 +19,7 @@ pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "status", describe,
 fn describe() -> Command {
     with_node_options(Command::new("status"), "")
         .about("Prints the state of a node: its peers, message types and counters")
-        .after_help("Examples:\n  pronto status 1 --at tcp:127.0.0.1:7001\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
+        .after_help("Examples:\n  pronto status 1 --at shm:/run/pronto/1.sock\n  pronto status --config /etc/pronto/1.toml --all\n  pronto status --config /etc/pronto/1.toml --recent 100")
         .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("Show counters that are zero and visitors without a link as well"))
         .arg(
             Arg::new("recent")

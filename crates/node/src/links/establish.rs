@@ -30,9 +30,14 @@ impl Shared {
         handshake: shm::Handshake,
         agreement: Agreement,
     ) -> Result<Made, NoLink> {
+        let user = handshake.peer().uid;
         let link = handshake.within(ESTABLISH)?.establish(connections(&agreement))?;
         let pairs = [AnyQueuePair::Shm(link.control), AnyQueuePair::Shm(link.bulk)];
-        self.host.note_choice(agreement.peer, "shm: the same host, by its address".into());
+        let of_user = match agreement.evidence {
+            Evidence::User => format!("; known as a process of user {user}"),
+            _ => String::new(),
+        };
+        self.host.note_choice(agreement.peer, format!("shm: the same host, by its address{of_user}"));
         Ok((SessionLinks { pairs, agreement }, Some(Lifeline::Process(link.lifeline))))
     }
 
