@@ -17,6 +17,7 @@ use crate::session::outgoing::Submitted;
 use crate::session::rendezvous::table::{Body, LeftSend, MAX_PARKED_LEN, Offer, Posted, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{GivenUp, Source};
 use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
+use crate::session::response::Response;
 use crate::session::send_error::SendError;
 use crate::session::shared::Turn;
 use crate::session::token::Duties;
@@ -101,6 +102,14 @@ impl<Q: QueuePair> Session<Q> {
             Offered::Eager { skip } => Body::Eager { payload, skip },
         };
         let mut table = self.rendezvous.lock(&self.wanted, executor);
+        if table.waiting.is_crowded(call.slot) {
+            drop(table);
+            // The receive buffer is returned before the credit.
+            drop(body);
+            self.return_credit(class, link, executor);
+            let refused = Response::failure(FailureCode::Cancelled);
+            return self.respond(call, link, Class::Control, refused, executor);
+        }
         let parks = !table.is_awaited(tag) && table.waiting.has_room_to_park();
         let body = match body {
             Body::Eager { payload, skip }

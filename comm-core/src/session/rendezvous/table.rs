@@ -5,7 +5,8 @@
 //!    a shorter eager message does not overtake it.
 //! 2. No message waits while a matching receive is posted: a thread that adds one of the two checks for the other.
 //! 3. At most [`MAX_UNEXPECTED`] messages are parked: they wait although their sender already has a reply.
-//! 4. Of the other messages, at most one waits per call slot of the peer. The peer's limit of calls therefore bounds the table.
+//! 4. Of the other messages, at most one waits per call slot of the peer, and at most [`MAX_SENDS`](super::MAX_SENDS) wait: a correct peer has no
+//!    more sends without a response. So memory of unmatched messages is bounded.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

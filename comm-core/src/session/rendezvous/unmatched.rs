@@ -8,12 +8,13 @@
 //! 1. `by_tag` names every message, and `by_slot` every message that is not parked. Each names the message by its position in the order of
 //!    arrival.
 //! 2. `unexpected` is the number of parked messages, at most [`MAX_UNEXPECTED`].
-//! 3. Therefore the number of messages is at most the number of the peer's call slots plus [`MAX_UNEXPECTED`].
+//! 3. The number of messages is at most [`MAX_SENDS`] plus [`MAX_UNEXPECTED`]: the peer has no more sends without a response.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use pronto_wire::CallId;
 
+use super::MAX_SENDS;
 use super::table::{Body, MAX_UNEXPECTED, UnmatchedMessage};
 
 /// Messages without a matching receive, by tag, by call slot and by the order of arrival.
@@ -67,6 +68,11 @@ impl<L> Unmatched<L> {
     /// Returns whether another message may be parked.
     pub(in crate::session) const fn has_room_to_park(&self) -> bool {
         self.unexpected < MAX_UNEXPECTED
+    }
+
+    /// Returns whether as many senders wait as a peer may have, so that no other one may. A later call in the slot of one replaces it.
+    pub(in crate::session) fn is_crowded(&self, slot: u16) -> bool {
+        self.by_slot.len() >= MAX_SENDS as usize && !self.by_slot.contains_key(&slot)
     }
 
     /// Adds a message after all others.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, HeapMemory, Region, RemoteRange};
 use pronto_core::session::{
-    Event, Inbound, LeftSend, Limits, MAX_PARKED_LEN, MAX_SENDS, Offered, SendError, Sink,
+    End, Event, Inbound, LeftSend, Limits, MAX_PARKED_LEN, MAX_SENDS, Offered, SendError, Sink,
 };
 use pronto_sim::{SimLease, SimOptions};
-use pronto_wire::Class;
+use pronto_wire::{Class, FailureCode};
 
 use super::pair::{Pair, few, number};
 
@@ -107,7 +107,30 @@ fn sends_that_were_given_up_end_with_their_link() {
     pair.near.enter_send().expect("no response can arrive any more");
 }
 
+/// A correct peer has no more sends without a response. Each would hold a receive buffer or a place in the table.
+///
+/// Shows: operations.unmatched
+#[test]
+fn a_peer_cannot_have_more_unmatched_messages_than_sends() {
+    let limits = Limits { calls: 64, requests: [64, 64], ..few() };
+    let pair = Pair::new(SimOptions::like_tcp(), limits);
+    let most = MAX_SENDS as usize;
+    let calls =
+        (0..2 * u64::from(MAX_SENDS)).map(|number| pair.call(number, Nanos::NEVER)).collect::<Vec<_>>();
+    turn(&pair);
+    assert_eq!(pair.far.transfers(&pair.executor), [most, 0, 0]);
+    let (waiting, refused) = calls.split_at(most);
+    assert!(waiting.iter().all(|call| !pair.near.has_ended(*call)));
+    for call in refused {
+        assert!(pair.near.has_ended(*call));
+        let end = pair.near.take(*call, &pair.executor);
+        assert!(matches!(end, End::Failure { code: FailureCode::Cancelled, .. }), "{end:?}");
+    }
+}
+
 /// Only short messages are copied to memory that no budget counts.
+///
+/// Shows: operations.unmatched
 #[test]
 fn a_long_eager_message_waits_in_its_receive_buffer() {
     let limits = Limits { max_payload: [128 << 10; 2], ..few() };
