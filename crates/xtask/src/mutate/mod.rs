@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Plant a panic in each function of the wait code instead; a story about threads must fail for each
     #[arg(long, conflicts_with_all = ["quick", "file", "random"])]
     panics: bool,
+    /// Go on with the random faults of an interrupted run, with the same tree
+    #[arg(long, requires = "random")]
+    resume: bool,
     /// Choose other random faults
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "random")]
     seed: u32,
@@ -53,7 +56,7 @@ pub(crate) struct Options {
 /// exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     if let Some(count) = options.random {
-        return random::run(workspace, count, options.seed);
+        return random::run(workspace, count, options.seed, options.resume);
     }
     if options.panics {
         return Ok(crate::verdict("mutate", &probes::run(workspace)?));

@@ -31,12 +31,16 @@ const SEEDS: &str = "20";
 /// Time limit for the tests of a round, seconds. A fault that exceeds it is detected: it causes an endless loop or wait.
 const TIMEOUT: &str = "300";
 
-/// Plants about `count` faults, chosen by `seed`, and lists those that no test detects.
+/// File with the number of the present round, from 0.
+const ROUND: &str = "round";
+
+/// Plants about `count` faults, chosen by `seed`, and lists those that no test detects. A run that was interrupted goes on if `resume` is true:
+/// in its last round, without the faults that were detected. The tree has to be the same.
 ///
 /// # Errors
 /// cargo-mutants cannot be installed, tests fail without a fault, or a file cannot be read. A fault that no test detects is an exit
 /// code, not an error.
-pub(super) fn run(workspace: &Workspace, count: u32, seed: u32) -> Result<ExitCode> {
+pub(super) fn run(workspace: &Workspace, count: u32, seed: u32, resume: bool) -> Result<ExitCode> {
     tools::provide(WORKSPACE)?;
     let campaign = Campaign {
         program: tools::installed(workspace, &MUTANTS)?,
@@ -48,14 +52,16 @@ pub(super) fn run(workspace: &Workspace, count: u32, seed: u32) -> Result<ExitCo
     let shards = (total / count as usize).max(1);
     let shard = format!("{}/{shards}", seed as usize % shards);
     println!("{total} faults are known; planting each {shards}th, from number {}", seed as usize % shards);
-    if campaign.output.exists() {
+    let first = if resume { campaign.interrupted() } else { None };
+    if first.is_none() && campaign.output.exists() {
         fs::remove_dir_all(&campaign.output).context("cannot remove the results of an earlier run")?;
     }
     fs::create_dir_all(&campaign.output).context("cannot make the folder of the results")?;
     let mut undetected = Vec::new();
-    for (at, packages) in ROUNDS.iter().enumerate() {
+    for (at, packages) in ROUNDS.iter().enumerate().skip(first.unwrap_or(0)) {
         println!("round {} of {}: tests of {}", at + 1, ROUNDS.len(), name_of(packages));
-        campaign.round(&shard, packages, at > 0)?;
+        fs::write(campaign.output.join(ROUND), at.to_string()).context("cannot note the round")?;
+        campaign.round(&shard, packages, at > 0 || first == Some(at))?;
         undetected = campaign.results("missed.txt")?;
         if undetected.is_empty() {
             break;
@@ -99,6 +105,12 @@ impl Campaign {
         let total = String::from_utf8_lossy(&listed.stdout).lines().count();
         ensure!(total > 0, "cargo-mutants knows no fault");
         Ok(total)
+    }
+
+    /// Returns the round in which an earlier run was interrupted, if there was one.
+    fn interrupted(&self) -> Option<usize> {
+        let round = fs::read_to_string(self.output.join(ROUND)).ok()?.trim().parse().ok()?;
+        (round < ROUNDS.len()).then_some(round)
     }
 
     /// Judges the faults of a shard that no earlier round has detected.
