@@ -92,7 +92,10 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
             left -= span;
             match visitor.wait_for_peer(target.node, span) {
                 Ok(peer) => return Ok(Reached { peer, _visitor: visitor }),
-                Err(NodeError::NotUp { .. }) if !left.is_zero() => {
+                Err(error @ NodeError::NotUp { .. }) if !left.is_zero() => {
+                    if target.addresses.len() == 1 && has_lasting_reason(&visitor) {
+                        break Some(error);
+                    }
                     if started < MAX_VISITORS && is_taken(&visitor) {
                         break None;
                     }
@@ -101,7 +104,7 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
             }
         };
         if let Some(error) = failed {
-            return Err(not_reached(error, &target, limit));
+            return Err(not_reached(error, &target, limit - left));
         }
     }
 }
@@ -109,6 +112,12 @@ pub(super) fn reach(options: &ArgMatches) -> anyhow::Result<Reached> {
 /// Returns whether the node has refused the id of a visitor, because another visitor has it.
 fn is_taken(visitor: &Node) -> bool {
     visitor.status().failed_dials.iter().any(|(reason, _)| *reason == "id_taken")
+}
+
+/// Returns whether an attempt has failed for a reason that stays for as long as the visitor waits.
+fn has_lasting_reason(visitor: &Node) -> bool {
+    const LASTING: [&str; 4] = ["not_pronto", "version", "wrong_node", "untrusted"];
+    visitor.status().failed_dials.iter().any(|(reason, _)| LASTING.contains(reason))
 }
 
 /// Starts a visitor with an id of its own.
@@ -135,14 +144,18 @@ fn visitor(target: &Target) -> anyhow::Result<Node> {
     })
 }
 
-fn not_reached(error: NodeError, target: &Target, limit: Duration) -> anyhow::Error {
+fn not_reached(error: NodeError, target: &Target, waited: Duration) -> anyhow::Error {
     let Target { node, addresses, .. } = target;
     match error {
         // The reason names the address.
         NodeError::NotUp { why: Some(why), .. } => {
             let advice =
                 if target.trust.is_none() && why.contains("requires TLS") { NEEDS_TRUST } else { "" };
-            anyhow!("cannot connect to node {node} within {} s: {why}{advice}", limit.as_secs())
+            let within = match waited.as_secs() {
+                0 => String::new(),
+                seconds => format!(" within {seconds} s"),
+            };
+            anyhow!("cannot connect to node {node}{within}: {why}{advice}")
         }
         error => {
             anyhow!(error).context(format!("cannot connect to node {node} at {}", addresses.join(" or ")))
