@@ -38,7 +38,7 @@ fn options(credentials: &Credentials, by: TlsBy) -> Options {
     Options { tls: Some(tls), tls_by: by, ..Options::default() }
 }
 
-/// Makes a link, whose connections go through a relay that flips a byte of each piece while it is told to.
+/// Makes a link, whose connections go through a relay that flips a byte of each piece while `flips` is true.
 fn link(near: Options, far: Options, flips: Option<&'static AtomicBool>) -> (Link, Link) {
     let listener = Listener::bind("127.0.0.1:0", far).unwrap();
     let mut address = listener.local_addr().unwrap();

@@ -189,7 +189,8 @@ impl Builder {
         self
     }
 
-    /// Permits peers to use message types. `peers` are `node:2`, `same-user` (over shared memory) or `anyone`; a type is a name, such as
+    /// Permits peers to use message types. `peers` are `node:2`, `role:NAME` (in a certificate), `same-user` and
+    /// `uid:1001` (over shared memory) or `anyone`; a type is a name, such as
     /// `bank.deposit`, or the beginning of names, such as `bank.*`. Without any such rule, every peer may use every type, except those that tell about
     /// the node, such as `pronto.status`; with one, each peer may use what a rule for it names. The types of the node itself, `pronto.*`, have to be named, except for processes of the same user.
     pub fn allow(mut self, peers: &[&str], types: &[&str]) -> Self {
