@@ -7,11 +7,15 @@
 
 static_assert(EXPEDITE_FLAG == 0x402045e0);
 static_assert(EXPEDITE_UNFLAG == 0x400445e1);
-static_assert(EXPEDITE_QUERY == 0xc08045e2);
+static_assert(EXPEDITE_QUERY == 0xc0a845e2);
 static_assert(EXPEDITE_WAIT == 0x401045e3);
+static_assert(EXPEDITE_TOTALS == 0x80e045e4);
 static_assert(EXPEDITE_FLAGS_MAX == 1024);
+static_assert(EXPEDITE_FLAGS_PER_FILE == 8);
+static_assert(EXPEDITE_WAYS == 6);
 static_assert(offsetof(struct expedite_flag, slice_ns) == 8);
 static_assert(offsetof(struct expedite_flag, percent) == 16);
-static_assert(offsetof(struct expedite_query, calls) == 8);
-static_assert(offsetof(struct expedite_query, left_ns) == 120);
+static_assert(offsetof(struct expedite_query, counts) == 8);
+static_assert(offsetof(struct expedite_query, left_ns) == 160);
 static_assert(offsetof(struct expedite_wait, timeout_ns) == 8);
+static_assert(offsetof(struct expedite_totals, counts) == 72);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The ABI with user space: expedite.h in Rust. abi.c compares the two when the module is compiled.
 
-use kernel::ioctl::{_IOW, _IOWR};
+use kernel::ioctl::{_IOR, _IOW, _IOWR};
 use kernel::prelude::*;
 use kernel::transmute::{AsBytes, FromBytes};
 
@@ -26,6 +26,31 @@ pub(crate) struct Wait {
     pub(crate) timeout_ns: u64,
 }
 
+/// `struct expedite_counts`: counters of one thread, or of all threads together.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) calls: u64,
+    pub(crate) direct: u64,
+    pub(crate) worker: u64,
+    pub(crate) running: u64,
+    pub(crate) boosted: u64,
+    pub(crate) realtime: u64,
+    pub(crate) idle: u64,
+    pub(crate) behind: u64,
+    pub(crate) locked: u64,
+    pub(crate) denied_thread: u64,
+    pub(crate) denied_user: u64,
+    pub(crate) denied_cpu: u64,
+    pub(crate) denied_flag: u64,
+    pub(crate) denied_group: u64,
+    pub(crate) denied_memory: u64,
+    pub(crate) drops: u64,
+    pub(crate) replaced: u64,
+    pub(crate) boosted_ns: u64,
+    pub(crate) slept_ns: u64,
+}
+
 /// `struct expedite_query`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -36,24 +61,18 @@ pub(crate) struct Query {
     pub(crate) left_ns: u64,
 }
 
-/// Counters of one thread, or of all threads together.
+/// `EXPEDITE_WAYS`.
+pub(crate) const WAYS: usize = 6;
+
+/// `struct expedite_totals`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Counts {
-    pub(crate) calls: u64,
-    pub(crate) direct: u64,
-    pub(crate) worker: u64,
-    pub(crate) running: u64,
-    pub(crate) boosted: u64,
-    pub(crate) realtime: u64,
-    pub(crate) denied_thread: u64,
-    pub(crate) denied_user: u64,
-    pub(crate) denied_cpu: u64,
-    pub(crate) denied_flag: u64,
-    pub(crate) denied_memory: u64,
-    pub(crate) drops: u64,
-    pub(crate) replaced: u64,
-    pub(crate) boosted_ns: u64,
+pub(crate) struct Totals {
+    pub(crate) flags: u64,
+    pub(crate) threads: u64,
+    pub(crate) accounts: u64,
+    pub(crate) by_way: [u64; WAYS],
+    pub(crate) counts: Counts,
 }
 
 // SAFETY: [I1] integers without padding: every bit pattern is a value.
@@ -64,18 +83,24 @@ unsafe impl FromBytes for Wait {}
 unsafe impl FromBytes for Query {}
 // SAFETY: [I1] integers without padding: every byte is initialised.
 unsafe impl AsBytes for Query {}
+// SAFETY: [I1] integers without padding: every byte is initialised.
+unsafe impl AsBytes for Totals {}
 
 pub(crate) const FLAG: u32 = _IOW::<Flag>('E' as u32, 0xe0);
 pub(crate) const UNFLAG: u32 = _IOW::<i32>('E' as u32, 0xe1);
 pub(crate) const QUERY: u32 = _IOWR::<Query>('E' as u32, 0xe2);
 pub(crate) const WAIT: u32 = _IOW::<Wait>('E' as u32, 0xe3);
+pub(crate) const TOTALS: u32 = _IOR::<Totals>('E' as u32, 0xe4);
 
 /// `EXPEDITE_FLAGS_MAX`.
 pub(crate) const FLAGS_MAX: u32 = 1024;
 
-// The command numbers of expedite.h, which contain the sizes: 32, 4, 128 and 16 bytes.
+/// `EXPEDITE_FLAGS_PER_FILE`.
+pub(crate) const FLAGS_PER_FILE: usize = 8;
+
+// The command numbers of expedite.h, which contain the sizes: 32, 4, 168, 16 and 224 bytes.
 const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1);
-const _: () = assert!(QUERY == 0xc080_45e2 && WAIT == 0x4010_45e3);
+const _: () = assert!(QUERY == 0xc0a8_45e2 && WAIT == 0x4010_45e3 && TOTALS == 0x80e0_45e4);
 
 impl Flag {
     /// Returns the request if its reserved fields are zero and its values are in range.
@@ -96,28 +121,5 @@ impl Wait {
         } else {
             Err(EINVAL)
         }
-    }
-}
-
-impl Counts {
-    /// Adds the difference between `after` and `before`.
-    pub(crate) fn add_new(&mut self, before: &Self, after: &Self) {
-        let add = |total: &mut u64, before: u64, after: u64| {
-            *total = total.wrapping_add(after.wrapping_sub(before));
-        };
-        add(&mut self.calls, before.calls, after.calls);
-        add(&mut self.direct, before.direct, after.direct);
-        add(&mut self.worker, before.worker, after.worker);
-        add(&mut self.running, before.running, after.running);
-        add(&mut self.boosted, before.boosted, after.boosted);
-        add(&mut self.realtime, before.realtime, after.realtime);
-        add(&mut self.denied_thread, before.denied_thread, after.denied_thread);
-        add(&mut self.denied_user, before.denied_user, after.denied_user);
-        add(&mut self.denied_cpu, before.denied_cpu, after.denied_cpu);
-        add(&mut self.denied_flag, before.denied_flag, after.denied_flag);
-        add(&mut self.denied_memory, before.denied_memory, after.denied_memory);
-        add(&mut self.drops, before.drops, after.drops);
-        add(&mut self.replaced, before.replaced, after.replaced);
-        add(&mut self.boosted_ns, before.boosted_ns, after.boosted_ns);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Accounts that pay for boosts in addition to the thread: its user on a CPU, the CPU, and a flag with a cap of its own.
+//! Accounts that pay for boosts in addition to the thread: its user on a CPU, the CPU, a flag with a cap of its own, and a group
+//! with a limit of CPU time.
 //!
 //! Time that boosted threads may still run is reserved, so that a hundred threads that are woken together do not each get
 //! one slice of the same account. The time that they really ran is charged when each of them is lowered.
@@ -14,21 +15,39 @@ use core::ptr::null_mut;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::policy::budget::{Budget, Terms};
-use crate::policy::caps::{Accounts, Caps};
+use crate::policy::budget::{Budget, Cap, Terms};
+use crate::policy::caps::{self, Accounts, Caps};
+use crate::policy::share;
 use crate::policy::time::Nanos;
 use crate::threads::Refusal;
 
-/// Number of lists of accounts; user and CPU select one.
+/// Number of lists of accounts; the key selects one.
 const BUCKETS: usize = 64;
 
-/// Maximum number of user accounts, one per user and CPU. Threads of others are not boosted.
+/// Maximum number of accounts, and that number for each CPU if it is more. Threads without an account are not boosted. A user has
+/// one account per CPU, so it takes many users to reach the maximum.
 const MAX_ACCOUNTS: u32 = 4096;
+const MAX_ACCOUNTS_PER_CPU: u32 = 64;
 
-/// A user's account on a CPU.
+/// Boosted time of a group whose CPU time is limited (`cpu.max`), over all CPUs: the scheduler does not count boosted time against
+/// that limit, so this is the share of a CPU by which the group can exceed it.
+const GROUP: share::Share = share::Share::percent(2);
+
+/// Maximum slice of a thread in such a group: a new account holds little more.
+pub(crate) const GROUP_SLICE: Nanos = Nanos::from_micros(150);
+
+/// The holder of an account.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    User { uid: u32, cpu: u32 },
+    /// The address of a group. It may be gone, and another one may have its address.
+    Group(usize),
+}
+
+/// An account of a user on a CPU, or of a group.
 pub(crate) struct Account {
-    uid: u32,
-    cpu: u32,
+    key: Key,
+    terms: Terms,
     share: Share,
     pins: u32,
     next: *mut Account,
@@ -44,6 +63,18 @@ impl Share {
     /// Returns the part of the budget that is not reserved.
     fn free(&self) -> Budget {
         self.budget.charged(self.reserved)
+    }
+
+    /// Checks that the budget covers a boost.
+    ///
+    /// # Errors
+    /// It does not, and will not before this time. The time is unknown if only reservations prevent it, because they can end
+    /// at any time.
+    fn pays(&self, terms: &Terms) -> Result<(), Option<Nanos>> {
+        match self.free().allowance(terms) {
+            Some(_) => Ok(()),
+            None => Err(self.refused_until(terms)),
+        }
     }
 
     /// Returns the time until which the budget is too low; `None` if it is too low only because of reservations.
@@ -81,9 +112,9 @@ impl FlagAccount {
     }
 }
 
-/// The accounts of all users and CPUs.
+/// The accounts of all users, groups and CPUs.
 pub(crate) struct Accounting {
-    users: [*mut Account; BUCKETS],
+    accounts: [*mut Account; BUCKETS],
     count: u32,
     cpus: KVec<Share>,
 }
@@ -91,9 +122,20 @@ pub(crate) struct Accounting {
 // SAFETY: this exclusively owns the objects behind the pointers.
 unsafe impl Send for Accounting {}
 
+/// A thread's user, CPU and group: the holders of accounts that pay for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Payers {
+    pub(crate) uid: u32,
+    pub(crate) cpu: u32,
+    /// Address of the group with a limit of CPU time; zero if there is none.
+    pub(crate) group: usize,
+}
+
 /// Time reserved for a boosted thread, and the accounts that it is reserved in.
 pub(crate) struct Reservation {
-    account: *mut Account,
+    user: *mut Account,
+    /// Null if the thread's group has no limit.
+    group: *mut Account,
     flag: Option<Arc<FlagAccount>>,
     cpu: u32,
     amount: Nanos,
@@ -106,11 +148,52 @@ impl Reservation {
     }
 }
 
+impl Key {
+    fn bucket(self) -> usize {
+        let number = match self {
+            Self::User { uid, cpu } => uid.wrapping_mul(31).wrapping_add(cpu) as usize,
+            // Groups are aligned to cache lines.
+            Self::Group(address) => address >> 6,
+        };
+        number % BUCKETS
+    }
+}
+
 impl Account {
-    /// Returns a new account. May be called where sleeping is not allowed.
-    pub(crate) fn new(caps: &Caps, uid: u32, cpu: u32, now: Nanos) -> Result<KBox<Self>> {
-        let share = Share { budget: Budget::new(&caps.user, now), reserved: Nanos::ZERO };
-        Ok(KBox::new(Self { uid, cpu, share, pins: 0, next: null_mut() }, GFP_ATOMIC)?)
+    /// Returns a new account of a user on a CPU. May be called where sleeping is not allowed.
+    pub(crate) fn of_user(caps: &Caps, payers: Payers, now: Nanos) -> Result<KBox<Self>> {
+        Self::new(Key::User { uid: payers.uid, cpu: payers.cpu }, caps.user, now)
+    }
+
+    /// Returns a new account of a group. May be called where sleeping is not allowed.
+    pub(crate) fn of_group(payers: Payers, now: Nanos) -> Result<KBox<Self>> {
+        let cap = Cap { share: GROUP, window: caps::WINDOW };
+        Self::new(Key::Group(payers.group), Terms::capped(cap, GROUP_SLICE), now)
+    }
+
+    fn new(key: Key, terms: Terms, now: Nanos) -> Result<KBox<Self>> {
+        let share = Share { budget: Budget::new(&terms, now), reserved: Nanos::ZERO };
+        Ok(KBox::new(Self { key, terms, share, pins: 0, next: null_mut() }, GFP_ATOMIC)?)
+    }
+
+    /// Reserves time, and keeps the account in place.
+    fn pin(&mut self, amount: Nanos) {
+        self.pins = self.pins.saturating_add(1);
+        self.share.reserved = self.share.reserved.after(amount);
+    }
+
+    fn unpin(&mut self, amount: Nanos) {
+        self.pins = self.pins.saturating_sub(1);
+        self.share.reserved = self.share.reserved.since(amount);
+    }
+
+    /// Checks that the account can pay for a boost.
+    ///
+    /// # Errors
+    /// It cannot, and will not before this time, if that is known.
+    fn pays(&mut self, now: Nanos) -> Result<(), Option<Nanos>> {
+        self.share.budget = self.share.budget.refilled(&self.terms, now);
+        self.share.pays(&self.terms)
     }
 }
 
@@ -123,23 +206,14 @@ impl Accounting {
                 GFP_KERNEL,
             )?;
         }
-        Ok(Self { users: [null_mut(); BUCKETS], count: 0, cpus: list })
+        Ok(Self { accounts: [null_mut(); BUCKETS], count: 0, cpus: list })
     }
 
-    fn bucket(uid: u32, cpu: u32) -> usize {
-        (uid.wrapping_mul(31).wrapping_add(cpu) as usize) % BUCKETS
-    }
-
-    /// Returns whether the user has an account on the CPU.
-    fn has(&self, uid: u32, cpu: u32) -> bool {
-        !self.find(uid, cpu).is_null()
-    }
-
-    fn find(&self, uid: u32, cpu: u32) -> *mut Account {
-        let mut at = self.users.get(Self::bucket(uid, cpu)).copied().unwrap_or(null_mut());
+    fn find(&self, key: Key) -> *mut Account {
+        let mut at = self.accounts.get(key.bucket()).copied().unwrap_or(null_mut());
         // SAFETY: [I1] each link of a bucket is an account, or null.
         while let Some(account) = unsafe { at.as_ref() } {
-            if account.uid == uid && account.cpu == cpu {
+            if account.key == key {
                 return at;
             }
             at = account.next;
@@ -147,12 +221,14 @@ impl Accounting {
         null_mut()
     }
 
-    /// Inserts an account. Returns it if there are too many or the user already has one.
+    /// Inserts an account. Returns it if there are too many or its holder already has one.
     pub(crate) fn insert(&mut self, mut account: KBox<Account>) -> Option<KBox<Account>> {
-        if self.count >= MAX_ACCOUNTS || self.has(account.uid, account.cpu) {
+        let cpus = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
+        let most = MAX_ACCOUNTS.max(MAX_ACCOUNTS_PER_CPU.saturating_mul(cpus));
+        if self.count >= most || !self.find(account.key).is_null() {
             return Some(account);
         }
-        let Some(bucket) = self.users.get_mut(Self::bucket(account.uid, account.cpu)) else {
+        let Some(bucket) = self.accounts.get_mut(account.key.bucket()) else {
             return Some(account);
         };
         account.next = *bucket;
@@ -161,18 +237,21 @@ impl Accounting {
         None
     }
 
-    /// Returns the unreserved budgets of the three accounts; `None` if one of them is missing. Refills those of the user and
-    /// the CPU, so that no later arrival has to count all epochs since the last boost.
+    /// Returns the unreserved budgets of thread, user and CPU; `None` if one of them, or the account of the group, is missing.
+    /// Refills those of the user and the CPU, so that no later arrival has to count all epochs since the last boost.
     pub(crate) fn free(
         &mut self,
         caps: &Caps,
         thread: Budget,
-        (uid, cpu): (u32, u32),
+        payers: Payers,
         now: Nanos,
     ) -> Option<Accounts> {
+        if payers.group != 0 && self.find(Key::Group(payers.group)).is_null() {
+            return None;
+        }
         // SAFETY: [I1] the account is in a bucket, or null.
-        let user = unsafe { self.find(uid, cpu).as_mut()? };
-        let share = self.cpus.get_mut(cpu as usize)?;
+        let user = unsafe { self.find(payers.user()).as_mut()? };
+        let share = self.cpus.get_mut(payers.cpu as usize)?;
         user.share.budget = user.share.budget.refilled(&caps.user, now);
         share.budget = share.budget.refilled(&caps.cpu, now);
         Some(Accounts { thread, user: user.share.free(), cpu: share.free() })
@@ -186,16 +265,25 @@ impl Accounting {
     pub(crate) fn flag_pays(&mut self, account: &FlagAccount, now: Nanos) -> Result<(), Option<Nanos>> {
         let share = account.share(self);
         share.budget = share.budget.refilled(&account.terms, now);
-        match share.free().allowance(&account.terms) {
-            Some(_) => Ok(()),
-            None => Err(share.refused_until(&account.terms)),
+        share.pays(&account.terms)
+    }
+
+    /// Checks that the group, if there is one with a limit, can pay for a boost.
+    ///
+    /// # Errors
+    /// As for [`flag_pays`](Self::flag_pays).
+    pub(crate) fn group_pays(&mut self, payers: Payers, now: Nanos) -> Result<(), Option<Nanos>> {
+        // SAFETY: [I1] the account is in a bucket, or null.
+        match unsafe { self.find(Key::Group(payers.group)).as_mut() } {
+            Some(account) if payers.group != 0 => account.pays(now),
+            _ => Ok(()),
         }
     }
 
     /// Returns the time until which a user who cannot pay on a CPU remains unable to, if that is known.
-    pub(crate) fn user_until(&self, caps: &Caps, (uid, cpu): (u32, u32)) -> Option<Nanos> {
+    pub(crate) fn user_until(&self, caps: &Caps, payers: Payers) -> Option<Nanos> {
         // SAFETY: [I1] the account is in a bucket, or null.
-        unsafe { self.find(uid, cpu).as_ref()? }.share.refused_until(&caps.user)
+        unsafe { self.find(payers.user()).as_ref()? }.share.refused_until(&caps.user)
     }
 
     /// Returns the time until which a CPU that cannot pay remains unable to, if that is known.
@@ -203,36 +291,45 @@ impl Accounting {
         self.cpus.get(cpu as usize)?.refused_until(&caps.cpu)
     }
 
-    /// Reserves time for a boost. The accounts exist, because [`free`](Self::free) has returned them.
+    /// Reserves time for a boost. The accounts exist, because [`free`](Self::free) has returned budgets.
     pub(crate) fn reserve(
         &mut self,
-        (uid, cpu): (u32, u32),
+        payers: Payers,
         amount: Nanos,
         flag: Option<&Arc<FlagAccount>>,
     ) -> Reservation {
-        let account = self.find(uid, cpu);
-        // SAFETY: [I1] the account is in a bucket, or null.
-        if let Some(account) = unsafe { account.as_mut() } {
-            account.pins = account.pins.saturating_add(1);
-            account.share.reserved = account.share.reserved.after(amount);
+        let user = self.find(payers.user());
+        let group = if payers.group == 0 { null_mut() } else { self.find(Key::Group(payers.group)) };
+        for account in [user, group] {
+            // SAFETY: [I1] the account is in a bucket, or null.
+            if let Some(account) = unsafe { account.as_mut() } {
+                account.pin(amount);
+            }
         }
-        if let Some(share) = self.cpus.get_mut(cpu as usize) {
+        if let Some(share) = self.cpus.get_mut(payers.cpu as usize) {
             share.reserved = share.reserved.after(amount);
         }
         if let Some(flag) = flag {
             let share = flag.share(self);
             share.reserved = share.reserved.after(amount);
         }
-        Reservation { account, flag: flag.cloned(), cpu, amount }
+        Reservation { user, group, flag: flag.cloned(), cpu: payers.cpu, amount }
     }
 
-    /// Charges the flag with the time `spent` in a boost that ends, and drops its reservation.
-    pub(crate) fn settle_flag(
+    /// Charges flag and group with the time `spent` in a boost that ends, and drops their reservations. Returns the flag's
+    /// account, which must not be dropped under the lock.
+    pub(crate) fn settle_limits(
         &mut self,
         reservation: &mut Reservation,
         spent: Nanos,
         now: Nanos,
     ) -> Option<Arc<FlagAccount>> {
+        let group = core::mem::replace(&mut reservation.group, null_mut());
+        // SAFETY: [I1] the account was pinned, or is null.
+        if let Some(account) = unsafe { group.as_mut() } {
+            account.unpin(reservation.amount);
+            account.share.budget = account.share.budget.charged(spent).refilled(&account.terms, now);
+        }
         let account = reservation.flag.take()?;
         let share = account.share(self);
         share.reserved = share.reserved.since(reservation.amount);
@@ -249,16 +346,18 @@ impl Accounting {
         thread: Budget,
         pay: impl FnOnce(Accounts) -> Accounts,
     ) -> Budget {
-        let Reservation { account, cpu: reserved_on, amount, .. } = reservation;
+        let Reservation { user, cpu: reserved_on, amount, .. } = reservation;
         if let Some(share) = self.cpus.get_mut(reserved_on as usize) {
             share.reserved = share.reserved.since(amount);
         }
         // SAFETY: [I1] the account was pinned, or is null.
-        let Some(first) = (unsafe { account.as_mut() }) else { return thread };
-        first.pins = first.pins.saturating_sub(1);
-        first.share.reserved = first.share.reserved.since(amount);
-        let there = self.find(first.uid, cpu);
-        let (payer, cpu) = if there.is_null() { (account, reserved_on) } else { (there, cpu) };
+        let Some(first) = (unsafe { user.as_mut() }) else { return thread };
+        first.unpin(amount);
+        let there = match first.key {
+            Key::User { uid, .. } => self.find(Key::User { uid, cpu }),
+            Key::Group(_) => null_mut(),
+        };
+        let (payer, cpu) = if there.is_null() { (user, reserved_on) } else { (there, cpu) };
         // SAFETY: [I1] the account is in a bucket, or was pinned until now.
         let user = unsafe { &mut *payer };
         let Some(share) = self.cpus.get_mut(cpu as usize) else { return thread };
@@ -270,16 +369,16 @@ impl Accounting {
 
     /// Removes accounts that are not pinned and whose budget is at least that of a new one, within a microsecond. The result
     /// must be dropped after the lock was released, because memory is not freed under such a lock.
-    pub(crate) fn forget_idle(&mut self, caps: &Caps, now: Nanos) -> Forgotten {
+    pub(crate) fn forget_idle(&mut self, now: Nanos) -> Forgotten {
         self.forget(|account| {
-            let budget = account.share.budget.refilled(&caps.user, now);
-            account.pins == 0 && budget.left() >= caps.user.most().since(Nanos(1_000))
+            let budget = account.share.budget.refilled(&account.terms, now);
+            account.pins == 0 && budget.left() >= account.terms.most().since(Nanos(1_000))
         })
     }
 
     fn forget(&mut self, mut done_with: impl FnMut(&Account) -> bool) -> Forgotten {
         let mut out = Forgotten(null_mut());
-        for bucket in &mut self.users {
+        for bucket in &mut self.accounts {
             let mut link: *mut *mut Account = bucket;
             // SAFETY: `link` is a bucket or the link of an account that stays; [I1] it points to an account, or is null.
             while let Some(account) = unsafe { (*link).as_mut() } {
@@ -298,9 +397,15 @@ impl Accounting {
         out
     }
 
-    /// Returns the number of user accounts.
+    /// Returns the number of accounts of users and groups.
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+}
+
+impl Payers {
+    fn user(self) -> Key {
+        Key::User { uid: self.uid, cpu: self.cpu }
     }
 }
 

@@ -65,28 +65,43 @@ static bool is_completion_channel(struct file *file)
 	return strstarts(name, "ib_uverbs_comp_event_poll");
 }
 
-/* Takes a reference to the object that keeps the wait queue of @file, if that file is of a kind that can be flagged. */
-int expedite_hold(struct file *file, struct expedite_hold *hold)
+/* Fills in kind and object of the hold on a file, without a reference. Returns false if it is of no kind that can be flagged. */
+bool expedite_identify(struct file *file, struct expedite_hold *hold)
 {
 	struct socket *sock = sock_from_file(file);
 	struct eventfd_ctx *eventfd;
-	struct wait_queue_head *queue;
 
-	if (!file->f_op->poll)
-		return -EOPNOTSUPP;
-	if (sock)
-		return hold_socket(sock, file, hold);
+	if (sock) {
+		*hold = (struct expedite_hold){ EXPEDITE_SOCKET, sock };
+		return true;
+	}
 	eventfd = eventfd_ctx_fileget(file);
 	if (!IS_ERR(eventfd)) {
-		*hold = (struct expedite_hold){ EXPEDITE_EVENTFD, eventfd, only_queue(file) };
-		return 0;
+		/* The file keeps it. */
+		eventfd_ctx_put(eventfd);
+		*hold = (struct expedite_hold){ EXPEDITE_EVENTFD, eventfd };
+		return true;
 	}
-	if (!S_ISFIFO(file_inode(file)->i_mode) && !is_completion_channel(file))
+	*hold = (struct expedite_hold){ EXPEDITE_FILE, file };
+	return file->f_op->poll && file->f_mode & FMODE_READ &&
+	       (S_ISFIFO(file_inode(file)->i_mode) || is_completion_channel(file));
+}
+
+/* Takes a reference to the object that keeps the wait queue of @file, if that file is of a kind that can be flagged. */
+int expedite_hold(struct file *file, struct expedite_hold *hold)
+{
+	if (!expedite_identify(file, hold))
 		return -EOPNOTSUPP;
-	queue = file->f_mode & FMODE_READ ? only_queue(file) : NULL;
-	if (!queue)
+	if (hold->kind == EXPEDITE_SOCKET)
+		return hold_socket(hold->object, file, hold);
+	hold->queue = only_queue(file);
+	if (!hold->queue)
 		return -EOPNOTSUPP;
-	*hold = (struct expedite_hold){ EXPEDITE_FILE, get_file(file), queue };
+	if (hold->kind == EXPEDITE_EVENTFD)
+		/* It was an eventfd a moment ago, so this cannot fail. */
+		hold->object = eventfd_ctx_fileget(file);
+	else
+		get_file(file);
 	return 0;
 }
 
@@ -107,26 +122,6 @@ void expedite_release(struct expedite_hold *hold)
 	hold->object = NULL;
 }
 
-/* Returns whether @file is the file that was flagged. */
-bool expedite_holds(const struct expedite_hold *hold, struct file *file)
-{
-	struct eventfd_ctx *eventfd;
-
-	switch (hold->kind) {
-	case EXPEDITE_SOCKET:
-		return sock_from_file(file) == hold->object;
-	case EXPEDITE_EVENTFD:
-		eventfd = eventfd_ctx_fileget(file);
-		if (IS_ERR(eventfd))
-			return false;
-		eventfd_ctx_put(eventfd);
-		return eventfd == hold->object;
-	case EXPEDITE_FILE:
-		return file == hold->object;
-	}
-	return false;
-}
-
 /* Returns whether only the module holds it open. The end of an eventfd is reported by a hang-up event instead. */
 bool expedite_is_closed(const struct expedite_hold *hold)
 {
@@ -139,4 +134,29 @@ bool expedite_is_closed(const struct expedite_hold *hold)
 		return file_count((struct file *)hold->object) == 1;
 	}
 	return false;
+}
+
+unsigned long expedite_queue_lock(struct wait_queue_head *queue)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&queue->lock, flags);
+	return flags;
+}
+
+void expedite_queue_unlock(struct wait_queue_head *queue, unsigned long flags)
+{
+	spin_unlock_irqrestore(&queue->lock, flags);
+}
+
+/* Puts an entry before all that are added later, so that it is called before them. */
+void expedite_queue_add(struct wait_queue_head *queue, struct wait_queue_entry *entry)
+{
+	add_wait_queue_priority(queue, entry);
+}
+
+/* Takes an entry out of its queue, whose lock is held. */
+void expedite_queue_remove(struct wait_queue_head *queue, struct wait_queue_entry *entry)
+{
+	__remove_wait_queue(queue, entry);
 }

@@ -25,7 +25,8 @@ struct expedite_flag {
 	/*
 	 * Maximum share of a CPU, in percent, that all threads together can run boosted within any 100 ms by arrivals
 	 * here; 0 is no limit of the flag's own. The module's caps apply as well, so a flag can only be tighter. EINVAL
-	 * if it is more than 100, or too small for a single slice.
+	 * if it is more than 100, or too small for a single slice. If several devices flag one file, the flag with the
+	 * loosest terms counts: one without a limit of its own, or else the one with the highest percentage.
 	 */
 	__u32 percent;
 	__u32 reserved;
@@ -40,11 +41,8 @@ struct expedite_wait {
 	__u64 timeout_ns;
 };
 
-/* Counters of one thread, from when the module first saw it. */
-struct expedite_query {
-	/* In: the thread; 0 is the caller. */
-	__s32 tid;
-	__u32 reserved;
+/* Counters of one thread, from when the module first saw it, or of all threads. */
+struct expedite_counts {
 	/* Arrivals that were about to wake it. */
 	__u64 calls;
 	/* Boosts: made immediately, and by the worker of its CPU. */
@@ -54,21 +52,58 @@ struct expedite_query {
 	__u64 running;
 	__u64 boosted;
 	__u64 realtime;
-	/* Not boosted, as the budget of the thread, its user, its CPU or the flag was too low, or memory was short. */
+	/* Not boosted, as a CPU on which it may run was idle. */
+	__u64 idle;
+	/* Not boosted, as it or its group is to run after others: a positive nice value, SCHED_IDLE, cpu.idle. */
+	__u64 behind;
+	/* Not boosted, as it waits for a lock with priority inheritance, whose owner would be boosted instead. */
+	__u64 locked;
+	/* Not boosted, as the budget of the thread, its user, its CPU, the flag or its group was too low. */
 	__u64 denied_thread;
 	__u64 denied_user;
 	__u64 denied_cpu;
 	__u64 denied_flag;
+	__u64 denied_group;
+	/* Not boosted, as memory was short, or the module stores too many threads or accounts. */
 	__u64 denied_memory;
 	/* Boosts that ended, and those that ended after another caller had set the thread's class. */
 	__u64 drops;
 	__u64 replaced;
-	/* Nanoseconds that it ran boosted, and that it may run boosted now. */
+	/* Nanoseconds that it ran boosted. */
 	__u64 boosted_ns;
+	/* Nanoseconds that it slept boosted and was charged for, as another thread may have run in its place. */
+	__u64 slept_ns;
+};
+
+struct expedite_query {
+	/* In: the thread; 0 is the caller. */
+	__s32 tid;
+	__u32 reserved;
+	struct expedite_counts counts;
+	/* Nanoseconds that it may run boosted now. */
 	__u64 left_ns;
 };
 
-/* EBADF, EOPNOTSUPP (cannot be flagged), EEXIST (is flagged, through this device), ESRCH, EPERM, EINVAL, ENOSPC, ENOMEM. */
+/* Number of ways of waiting that the module distinguishes. */
+#define EXPEDITE_WAYS 6
+
+/* State and counters of the whole module. */
+struct expedite_totals {
+	__u64 flags;
+	__u64 threads;
+	__u64 accounts;
+	/*
+	 * Arrivals by the way in which the thread waited: read, poll or select, epoll, io_uring, EXPEDITE_WAIT, and
+	 * those for which the module used the thread that the flag names.
+	 */
+	__u64 by_way[EXPEDITE_WAYS];
+	struct expedite_counts counts;
+};
+
+/*
+ * EBADF, EOPNOTSUPP (cannot be flagged), EEXIST (is flagged, through this device), ESRCH, EPERM, EINVAL, ENOMEM; ENOSPC
+ * (the device, the file or the user has as many flags as it can have).
+ */
 #define EXPEDITE_FLAG _IOW('E', 0xe0, struct expedite_flag)
 /* The argument is a pointer to the descriptor. EBADF, ENOENT (is not flagged through this device). */
 #define EXPEDITE_UNFLAG _IOW('E', 0xe1, __s32)
@@ -80,8 +115,10 @@ struct expedite_query {
  * for it. As with poll, another thread can be faster to take what arrived.
  */
 #define EXPEDITE_WAIT _IOW('E', 0xe3, struct expedite_wait)
+#define EXPEDITE_TOTALS _IOR('E', 0xe4, struct expedite_totals)
 
-/* Flags that one open device can hold. */
+/* Flags that one open device can hold, and that one file can have. */
 #define EXPEDITE_FLAGS_MAX 1024
+#define EXPEDITE_FLAGS_PER_FILE 8
 
 #endif

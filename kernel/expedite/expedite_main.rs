@@ -4,12 +4,15 @@
 //! | file | content |
 //! | --- | --- |
 //! | flags.rs, descriptors.c | flags on open files: which files can be flagged, which object is held, when a flag ends |
+//! | links.rs | lists from which an element is removed without a search |
 //! | waiters.c | finding the threads that an arrival is about to wake |
+//! | standing.c | the user that pays for a thread, limits of its groups, idle CPUs |
 //! | threads.rs | the decision when data arrives for a thread |
 //! | threads/boost.rs | the one boost of a thread: raised, dispatched, lowered, charged |
 //! | threads/refusal.rs | denials that hold for a while, and are repeated without the lock |
 //! | threads/table.rs | threads by their task; removal of idle ones |
-//! | accounts.rs | accounts of users, CPUs and flags |
+//! | threads/tally.rs | counters of arrivals without a boost |
+//! | accounts.rs | accounts of users, CPUs, flags and groups |
 //! | wait.c | waiting through the device |
 //! | state.rs | the state under one lock, and the counters |
 //! | tasks.c | scheduling classes and timers |
@@ -17,12 +20,9 @@
 //! | crates/sched-policy | all scheduling decisions |
 
 use core::borrow::Borrow;
-use core::ptr::addr_of;
 
 use kernel::c_str;
-use kernel::debugfs::{Dir, File as DebugFile};
 use kernel::error::to_result;
-use kernel::fmt;
 use kernel::fs::File;
 use kernel::miscdevice::{MiscDevice, MiscDeviceOptions, MiscDeviceRegistration};
 use kernel::prelude::*;
@@ -32,6 +32,7 @@ mod abi;
 mod accounts;
 mod flags;
 mod glue;
+mod links;
 #[path = "../../crates/sched-policy/src/policy/mod.rs"]
 pub mod policy;
 mod state;
@@ -70,6 +71,14 @@ module! {
             default: 0,
             description: "1: boost only threads that use less than 2 % of a CPU in total",
         },
+        even_if_idle: u32 {
+            default: 0,
+            description: "1: boost a thread even while a CPU is idle on which it may run",
+        },
+        user_flags: u32 {
+            default: 4096,
+            description: "Maximum number of flags of one user",
+        },
     },
 }
 
@@ -82,26 +91,47 @@ fn number(parameter: impl Borrow<u32>) -> u32 {
 }
 
 /// Returns the terms that the parameters set.
-fn terms() -> Terms {
-    let slice = Nanos::from_micros(u64::from(
-        number(module_parameters::slice_us.value()).max(SLICE_US.0).min(SLICE_US.1),
-    ));
-    let cap = |percent: u32| {
+///
+/// # Errors
+/// `EINVAL`: a parameter is out of range, or a cap never allows a single slice. The kernel's log says which.
+fn terms() -> Result<Terms> {
+    let slice_us = number(module_parameters::slice_us.value());
+    if !(SLICE_US.0..=SLICE_US.1).contains(&slice_us) {
+        pr_err!("slice_us={} is not between {} and {}\n", slice_us, SLICE_US.0, SLICE_US.1);
+        return Err(EINVAL);
+    }
+    let slice = Nanos::from_micros(u64::from(slice_us));
+    let cap = |name: &str, percent: u32| {
         let cap = Cap { share: Share::percent(percent), window: caps::WINDOW };
-        budget::Terms::capped(cap, slice)
+        let terms = budget::Terms::capped(cap, slice);
+        if percent > 100 {
+            pr_err!("{}={} is more than 100\n", name, percent);
+            return Err(EINVAL);
+        }
+        if percent > 0 && terms.most() < slice {
+            pr_err!(
+                "{}={} never allows a boost of slice_us={}: at most {} us\n",
+                name,
+                percent,
+                slice_us,
+                terms.most().0 / 1_000
+            );
+            return Err(EINVAL);
+        }
+        Ok(terms)
     };
     let sleepers_only = number(module_parameters::sleepers_only.value()) != 0;
     let thread = if sleepers_only {
         budget::Terms::quantum(caps::LITTLE)
     } else {
-        cap(number(module_parameters::thread_percent.value()))
+        cap("thread_percent", number(module_parameters::thread_percent.value()))?
     };
     let caps = Caps {
         thread,
-        user: cap(number(module_parameters::user_percent.value())),
-        cpu: cap(number(module_parameters::cpu_percent.value())),
+        user: cap("user_percent", number(module_parameters::user_percent.value()))?,
+        cpu: cap("cpu_percent", number(module_parameters::cpu_percent.value()))?,
     };
-    Terms { slice, caps, meter: if sleepers_only { Meter::All } else { Meter::Boosted } }
+    Ok(Terms { slice, caps, meter: if sleepers_only { Meter::All } else { Meter::Boosted } })
 }
 
 /// Workers and state, while the module is loaded. They stop in the reverse order.
@@ -109,16 +139,18 @@ struct Engine;
 
 impl Engine {
     fn start() -> Result<Self> {
-        let terms = terms();
+        let terms = terms()?;
         let now = Nanos(glue::clock());
         let accounts = accounts::Accounting::new(&terms.caps, glue::cpus(), now)?;
-        flags::prepare();
+        flags::prepare(number(module_parameters::user_flags.value()));
+        state::set_only_if_busy(number(module_parameters::even_if_idle.value()) == 0);
         to_result(glue::workers_start())?;
         state::replace(Some(state::State {
             terms,
             threads: threads::Table::new(),
             accounts,
-            totals: state::Totals::default(),
+            totals: abi::Totals::default(),
+            flags: 0,
         }));
         Ok(Self)
     }
@@ -140,75 +172,36 @@ impl Drop for Engine {
 struct Expedite {
     #[pin]
     device: MiscDeviceRegistration<Device>,
-    #[pin]
-    counters: DebugFile<()>,
-    folder: Dir,
     engine: Engine,
 }
 
 impl kernel::InPlaceModule for Expedite {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        let folder = Dir::new(c_str!("expedite"));
         try_pin_init!(Self {
             engine: Engine::start()?,
-            folder: folder.clone(),
-            counters <- folder.read_callback_file(c_str!("counters"), (), &show),
             device <- MiscDeviceRegistration::register(MiscDeviceOptions { name: c_str!("expedite") }),
         })
     }
 }
 
-/// Writes the counters, one per line.
-fn show(_: &(), out: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Returns the state and the counters of the whole module.
+fn totals() -> abi::Totals {
     let counted = state::with(|state| {
-        let mut totals = state.totals;
+        let mut totals = abi::Totals {
+            flags: state.flags,
+            threads: u64::from(state.threads.count()),
+            accounts: u64::from(state.accounts.count()),
+            ..state.totals
+        };
         threads::add_tallies(&state.threads, &mut totals);
-        (totals, state.threads.count(), state.accounts.count())
+        totals
     });
-    let Some((totals, threads, accounts)) = counted else { return Ok(()) };
-    let counts = totals.counts;
-    let [read, poll, epoll, uring, wait, named] = totals.by_way;
-    let lines = [
-        ("flags", totals.flags),
-        ("threads", u64::from(threads)),
-        ("accounts", u64::from(accounts)),
-        ("told_read", read),
-        ("told_poll", poll),
-        ("told_epoll", epoll),
-        ("told_io_uring", uring),
-        ("told_wait", wait),
-        ("named", named),
-        ("calls", counts.calls),
-        ("direct", counts.direct),
-        ("worker", counts.worker),
-        ("running", counts.running),
-        ("boosted", counts.boosted),
-        ("realtime", counts.realtime),
-        ("denied_thread", counts.denied_thread),
-        ("denied_user", counts.denied_user),
-        ("denied_cpu", counts.denied_cpu),
-        ("denied_flag", counts.denied_flag),
-        ("denied_memory", counts.denied_memory),
-        ("drops", counts.drops),
-        ("replaced", counts.replaced),
-        ("boosted_ns", counts.boosted_ns),
-    ];
-    for (name, value) in lines {
-        writeln!(out, "{name} {value}")?;
-    }
-    Ok(())
+    counted.unwrap_or_default()
 }
 
 /// One open device. While it is open, the module cannot be unloaded, and the flags that were set through it last.
 struct Device {
-    /// Makes the address of each open device unique.
-    _place: u8,
-}
-
-impl Device {
-    fn number(&self) -> usize {
-        addr_of!(*self).addr()
-    }
+    flags: flags::DeviceFlags,
 }
 
 #[vtable]
@@ -216,7 +209,7 @@ impl MiscDevice for Device {
     type Ptr = KBox<Self>;
 
     fn open(_file: &File, _device: &MiscDeviceRegistration<Self>) -> Result<KBox<Self>> {
-        let device = KBox::new(Self { _place: 0 }, GFP_KERNEL_ACCOUNT)?;
+        let device = KBox::new(Self { flags: flags::DeviceFlags::new() }, GFP_KERNEL_ACCOUNT)?;
         if glue::module_get() {
             Ok(device)
         } else {
@@ -225,7 +218,7 @@ impl MiscDevice for Device {
     }
 
     fn release(device: KBox<Self>, _file: &File) {
-        flags::device_closed(device.number());
+        flags::device_closed(&device.flags);
         drop(device);
         // SAFETY: the reference is that of `open`. Unloading the module waits until this thread has left its code.
         unsafe { glue::expedite_module_put() };
@@ -236,15 +229,15 @@ impl MiscDevice for Device {
         match command {
             abi::FLAG => {
                 let flag = UserSlice::new(user, size_of::<abi::Flag>()).reader().read::<abi::Flag>()?;
-                flags::set(device.number(), &flag)?;
+                flags::set(&device.flags, &flag)?;
             }
             abi::UNFLAG => {
                 let fd = UserSlice::new(user, size_of::<i32>()).reader().read::<i32>()?;
-                flags::take_back(device.number(), fd)?;
+                flags::take_back(&device.flags, fd)?;
             }
             abi::WAIT => {
                 let wait = UserSlice::new(user, size_of::<abi::Wait>()).reader().read::<abi::Wait>()?;
-                flags::wait(device.number(), &wait)?;
+                flags::wait(&device.flags, &wait)?;
             }
             abi::QUERY => {
                 let (mut reader, mut writer) = UserSlice::new(user, size_of::<abi::Query>()).reader_writer();
@@ -256,6 +249,7 @@ impl MiscDevice for Device {
                 flags::with_thread(asked.tid, |task| threads::query(task, &mut query))?;
                 writer.write(&query)?;
             }
+            abi::TOTALS => UserSlice::new(user, size_of::<abi::Totals>()).writer().write(&totals())?,
             _ => return Err(ENOTTY),
         }
         Ok(0)

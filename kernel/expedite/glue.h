@@ -16,8 +16,9 @@ struct task_struct;
 struct wait_queue_entry;
 struct wait_queue_head;
 
-/* Maximum number of entries that are examined for one arrival. */
+/* Maximum number of entries that are examined for one arrival, and of threads that are boosted for it. */
 #define EXPEDITE_MAX_ENTRIES 16
+#define EXPEDITE_MAX_WAITERS 4
 
 /* Events that are an arrival. An event that only reports room to write is not. */
 #define EXPEDITE_ARRIVAL (EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLRDHUP)
@@ -32,15 +33,28 @@ enum expedite_way {
 	EXPEDITE_BY_EPOLL,
 	EXPEDITE_BY_URING,
 	EXPEDITE_BY_WAIT,
+	EXPEDITE_BY_NAME,
 };
 
-/* The properties of a waiting thread that a remembered denial depends on. */
+/* A thread that an arrival is about to wake. */
 struct expedite_waiter {
 	struct task_struct *task;
+	const void *cred;	/* only compared */
 	u32 way;
 	u32 cpu;
-	u32 uid;
-	bool is_boostable;		/* asleep, neither real-time nor ending */
+	bool is_boostable;	/* asleep, neither real-time nor ending */
+	/* A lock is held without which it cannot leave its wait. So it waits for what has arrived, and for nothing else. */
+	bool is_pinned;
+};
+
+/* Why a thread may not be boostable. */
+struct expedite_obstacles {
+	u64 sleeps;		/* how often it has gone to sleep */
+	bool is_asleep;
+	bool is_realtime;	/* or has inherited such a priority */
+	bool is_ending;		/* or is a kernel thread */
+	bool is_behind;		/* is to run after others */
+	bool is_locked;		/* waits for a lock with priority inheritance */
 };
 
 /* The kind of object that keeps a wait queue in place while an entry of this module is in it. */
@@ -65,29 +79,40 @@ struct expedite_saved {
 /* State of a thread at one time. */
 struct expedite_thread {
 	u64 runtime;		/* nanoseconds it has run */
+	u64 waited;		/* nanoseconds it has been runnable and did not run */
 	u64 arrival;		/* when it was last given a CPU, local_clock() */
 	u64 arrivals;		/* how often it was given a CPU */
+	u64 sleeps;		/* how often it has gone to sleep */
+	/* Its outermost group with a limit of CPU time, or NULL. Only compared: the group may be gone. */
+	void *group;
 	u32 cpu;
 	u32 uid;
-	u32 policy;
-	bool is_blocked;
-	bool is_realtime;	/* or has inherited such a priority */
-	bool is_ending;		/* or is a kernel thread */
+	bool is_asleep;
+	bool is_realtime;
+	bool is_ending;
+	bool is_behind;		/* its group is to run after others, or it is itself */
+	bool is_locked;
 };
 
-int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most,
-		     bool *has_unrecognised);
-void expedite_describe(struct task_struct *task, struct expedite_waiter *waiter);
-struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours);
+int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key);
+void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obstacles);
+
+u32 expedite_payer(struct task_struct *task);
+bool expedite_finds_idle_cpu(struct task_struct *task);
+void expedite_groups(struct task_struct *task, struct expedite_thread *thread);
 
 int expedite_woken(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key);
 int expedite_sleep(struct file *file, struct wait_queue_head *queue, const bool *ended, u64 ns);
 void expedite_wake_sleepers(struct wait_queue_head *queue);
 
+bool expedite_identify(struct file *file, struct expedite_hold *hold);
 int expedite_hold(struct file *file, struct expedite_hold *hold);
 void expedite_release(struct expedite_hold *hold);
-bool expedite_holds(const struct expedite_hold *hold, struct file *file);
 bool expedite_is_closed(const struct expedite_hold *hold);
+unsigned long expedite_queue_lock(struct wait_queue_head *queue);
+void expedite_queue_unlock(struct wait_queue_head *queue, unsigned long flags);
+void expedite_queue_add(struct wait_queue_head *queue, struct wait_queue_entry *entry);
+void expedite_queue_remove(struct wait_queue_head *queue, struct wait_queue_entry *entry);
 
 void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread);
 int expedite_raise(struct task_struct *task, struct expedite_saved *saved);
@@ -98,6 +123,7 @@ void expedite_put_task(struct task_struct *task);
 void expedite_get_task(struct task_struct *task);
 struct task_struct *expedite_find_task(pid_t tid);
 bool expedite_may_name(struct task_struct *task);
+u32 expedite_caller(void);
 unsigned long expedite_lock(void);
 void expedite_unlock(unsigned long flags);
 u32 expedite_cpus(void);
@@ -114,7 +140,9 @@ void expedite_module_put(void);
 void expedite_wait_for_stragglers(void);
 
 /* Implemented in Rust. */
-int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key);
+void expedite_found(const struct expedite_waiter *waiter, struct wait_queue_entry *ours);
+struct task_struct *expedite_named(struct wait_queue_entry *ours);
+void expedite_hung_up(struct wait_queue_entry *ours);
 u32 expedite_timer(struct hrtimer *timer);
 void expedite_work(struct kthread_work *work);
 void expedite_afterwards(struct irq_work *afterwards);

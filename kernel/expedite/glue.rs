@@ -14,15 +14,48 @@ use kernel::ffi::{c_int, c_uint, c_ulong, c_void};
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
     pub(crate) task: *mut bindings::task_struct,
+    pub(crate) cred: *const c_void,
     pub(crate) way: u32,
     pub(crate) cpu: u32,
-    pub(crate) uid: u32,
     pub(crate) is_boostable: bool,
+    pub(crate) is_pinned: bool,
 }
 
 impl Waiter {
-    /// An empty entry, before a waiter was found.
-    pub(crate) const NONE: Self = Self { task: null_mut(), way: 0, cpu: 0, uid: 0, is_boostable: false };
+    /// Returns the user who pays for the thread.
+    ///
+    /// # Safety
+    /// The task is valid during the call.
+    pub(crate) unsafe fn payer(&self) -> u32 {
+        // SAFETY: the caller guarantees that the task is valid.
+        unsafe { expedite_payer(self.task) }
+    }
+}
+
+/// `struct expedite_obstacles`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Obstacles {
+    pub(crate) sleeps: u64,
+    pub(crate) is_asleep: bool,
+    pub(crate) is_realtime: bool,
+    pub(crate) is_ending: bool,
+    pub(crate) is_behind: bool,
+    pub(crate) is_locked: bool,
+}
+
+impl Obstacles {
+    /// Returns why a task may not be boostable.
+    ///
+    /// # Safety
+    /// The task is valid during the call.
+    pub(crate) unsafe fn of(task: *mut bindings::task_struct) -> Self {
+        let mut obstacles = core::mem::MaybeUninit::uninit();
+        // SAFETY: the caller guarantees that the task is valid.
+        unsafe { expedite_obstacles(task, obstacles.as_mut_ptr()) };
+        // SAFETY: the function sets all fields.
+        unsafe { obstacles.assume_init() }
+    }
 }
 
 /// `struct expedite_hold`.
@@ -33,17 +66,16 @@ pub(crate) struct Hold {
     pub(crate) queue: *mut bindings::wait_queue_head,
 }
 
+impl Hold {
+    /// Holds nothing.
+    pub(crate) const NONE: Self = Self { kind: 0, object: null_mut(), queue: null_mut() };
+}
+
 /// `EXPEDITE_EVENTFD`.
 pub(crate) const KIND_EVENTFD: c_uint = 1;
 
 /// `EXPEDITE_FILE`: holds that have to be checked often.
 pub(crate) const KIND_FILE: c_uint = 2;
-
-/// Number of ways of waiting: those of `enum expedite_way`, and [`BY_NAME`].
-pub(crate) const WAYS: usize = 6;
-
-/// The module recognises no waiting thread, and uses the thread that the flag names.
-pub(crate) const BY_NAME: u32 = 5;
 
 /// `struct expedite_saved`.
 #[repr(C)]
@@ -55,29 +87,48 @@ pub(crate) struct Saved {
 
 /// `struct expedite_thread`.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Snapshot {
     pub(crate) runtime: u64,
+    pub(crate) waited: u64,
     pub(crate) arrival: u64,
     pub(crate) arrivals: u64,
+    pub(crate) sleeps: u64,
+    pub(crate) group: *mut c_void,
     pub(crate) cpu: u32,
     pub(crate) uid: u32,
-    pub(crate) policy: u32,
-    pub(crate) is_blocked: bool,
+    pub(crate) is_asleep: bool,
     pub(crate) is_realtime: bool,
     pub(crate) is_ending: bool,
+    pub(crate) is_behind: bool,
+    pub(crate) is_locked: bool,
+}
+
+impl Snapshot {
+    /// Returns the state of a task now.
+    ///
+    /// # Safety
+    /// The task is valid during the call.
+    pub(crate) unsafe fn of(task: *mut bindings::task_struct) -> Self {
+        let mut snapshot = core::mem::MaybeUninit::uninit();
+        // SAFETY: the caller guarantees that the task is valid.
+        unsafe { expedite_snapshot(task, snapshot.as_mut_ptr()) };
+        // SAFETY: the function sets all fields.
+        unsafe { snapshot.assume_init() }
+    }
 }
 
 #[expect(improper_ctypes, reason = "kernel structures are passed by address only")]
 extern "C" {
-    pub(crate) fn expedite_waiters(
+    pub(crate) fn expedite_arrived(
         ours: *mut bindings::wait_queue_entry,
+        mode: c_uint,
+        flags: c_int,
         key: *mut c_void,
-        found: *mut Waiter,
-        most: c_int,
-        has_unrecognised: *mut bool,
     ) -> c_int;
-    pub(crate) fn expedite_describe(task: *mut bindings::task_struct, waiter: *mut Waiter);
+    fn expedite_payer(task: *mut bindings::task_struct) -> u32;
+    fn expedite_obstacles(task: *mut bindings::task_struct, obstacles: *mut Obstacles);
+    pub(crate) fn expedite_finds_idle_cpu(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn expedite_sleep(
         file: *mut bindings::file,
         queue: *mut bindings::wait_queue_head,
@@ -85,11 +136,21 @@ extern "C" {
         ns: u64,
     ) -> c_int;
     pub(crate) fn expedite_wake_sleepers(queue: *mut bindings::wait_queue_head);
+    pub(crate) fn expedite_identify(file: *mut bindings::file, hold: *mut Hold) -> bool;
     pub(crate) fn expedite_hold(file: *mut bindings::file, hold: *mut Hold) -> c_int;
     pub(crate) fn expedite_release(hold: *mut Hold);
-    pub(crate) fn expedite_holds(hold: *const Hold, file: *mut bindings::file) -> bool;
     pub(crate) fn expedite_is_closed(hold: *const Hold) -> bool;
-    pub(crate) fn expedite_snapshot(task: *mut bindings::task_struct, thread: *mut Snapshot);
+    pub(crate) fn expedite_queue_lock(queue: *mut bindings::wait_queue_head) -> c_ulong;
+    pub(crate) fn expedite_queue_unlock(queue: *mut bindings::wait_queue_head, flags: c_ulong);
+    pub(crate) fn expedite_queue_add(
+        queue: *mut bindings::wait_queue_head,
+        entry: *mut bindings::wait_queue_entry,
+    );
+    pub(crate) fn expedite_queue_remove(
+        queue: *mut bindings::wait_queue_head,
+        entry: *mut bindings::wait_queue_entry,
+    );
+    fn expedite_snapshot(task: *mut bindings::task_struct, thread: *mut Snapshot);
     pub(crate) fn expedite_raise(task: *mut bindings::task_struct, saved: *mut Saved) -> c_int;
     pub(crate) fn expedite_lower(task: *mut bindings::task_struct, saved: *const Saved) -> c_int;
     pub(crate) fn expedite_put_task(task: *mut bindings::task_struct);
@@ -105,6 +166,7 @@ extern "C" {
     fn expedite_module_get() -> bool;
     fn expedite_find_task(tid: i32) -> *mut bindings::task_struct;
     fn expedite_in_interrupt() -> bool;
+    fn expedite_caller() -> u32;
     fn expedite_clock() -> u64;
     fn expedite_cpus() -> u32;
     fn expedite_workers_start() -> c_int;
@@ -118,6 +180,12 @@ extern "C" {
 pub(crate) fn in_interrupt() -> bool {
     // SAFETY: [I1] reads a counter of this CPU.
     unsafe { expedite_in_interrupt() }
+}
+
+/// Returns the user who pays for the calling thread.
+pub(crate) fn caller() -> u32 {
+    // SAFETY: [I1] reads the credentials of the caller.
+    unsafe { expedite_caller() }
 }
 
 /// Returns the time of this CPU's scheduling clock, in nanoseconds.

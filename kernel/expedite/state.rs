@@ -9,10 +9,11 @@
 //! 1. The state is accessed through [`with`] only, and so by one CPU at a time.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::abi::Counts;
+use crate::abi::Totals;
 use crate::accounts::Accounting;
-use crate::glue::{self, WAYS};
+use crate::glue;
 use crate::policy::boost::Terms;
 use crate::threads::Table;
 
@@ -22,15 +23,9 @@ pub(crate) struct State {
     pub(crate) terms: Terms,
     pub(crate) threads: Table,
     pub(crate) accounts: Accounting,
+    /// Counters of boosts, and of what ended threads have counted.
     pub(crate) totals: Totals,
-}
-
-/// Counters over all threads.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Totals {
-    pub(crate) counts: Counts,
-    /// Waiters by the way in which they wait. The last count is of threads that a flag names.
-    pub(crate) by_way: [u64; WAYS],
+    /// Number of flags.
     pub(crate) flags: u64,
 }
 
@@ -40,6 +35,18 @@ struct Shared(UnsafeCell<Option<State>>);
 unsafe impl Sync for Shared {}
 
 static SHARED: Shared = Shared(UnsafeCell::new(None));
+
+/// The parameter `even_if_idle` is not set.
+static ONLY_IF_BUSY: AtomicBool = AtomicBool::new(true);
+
+/// Returns whether no thread is boosted while a CPU is idle on which it may run.
+pub(crate) fn boosts_only_if_busy() -> bool {
+    ONLY_IF_BUSY.load(Ordering::Relaxed)
+}
+
+pub(crate) fn set_only_if_busy(only_if_busy: bool) {
+    ONLY_IF_BUSY.store(only_if_busy, Ordering::Relaxed);
+}
 
 /// Calls `work` with the state, under the lock. Returns `None` without a call while the module has no state.
 pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {

@@ -18,39 +18,70 @@
 
 #include "glue.h"
 
-/* The lowest real-time priority: above every ordinary thread, below every thread that is real-time on purpose. */
+/*
+ * A boosted thread has the lowest real-time priority: above every ordinary thread, below every thread that is real-time on
+ * purpose. SCHED_RR, and not SCHED_FIFO, which it differs from only after 100 ms: programs that are real-time choose it less
+ * often, and another caller that sets SCHED_FIFO at this priority, as Pronto's own tier does, is recognised.
+ */
+#define BOOSTED_POLICY SCHED_RR
 #define BOOSTED_PRIORITY 1
 
+/* Nanoseconds that the thread has been runnable and did not run. */
+static u64 waited(struct task_struct *task)
+{
+	u64 queued = READ_ONCE(task->sched_info.last_queued), now = local_clock();
+
+	return READ_ONCE(task->sched_info.run_delay) + (queued && queued < now ? now - queued : 0);
+}
+
+/* The caller has a reference to the task, or the lock of a wait queue. */
 void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread)
 {
 	*thread = (struct expedite_thread){
 		.runtime = READ_ONCE(task->se.sum_exec_runtime),
+		.waited = waited(task),
 		.arrival = READ_ONCE(task->sched_info.last_arrival),
 		.arrivals = READ_ONCE(task->sched_info.pcount),
+		.sleeps = READ_ONCE(task->nvcsw),
 		.cpu = task_cpu(task),
-		.uid = __kuid_val(task_uid(task)),
-		.policy = READ_ONCE(task->policy),
-		.is_blocked = READ_ONCE(task->__state) != TASK_RUNNING,
+		.is_asleep = READ_ONCE(task->__state) != TASK_RUNNING,
 		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
 		.is_ending = READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD),
+		.is_behind = READ_ONCE(task->static_prio) > DEFAULT_PRIO || READ_ONCE(task->policy) == SCHED_IDLE,
+		.is_locked = READ_ONCE(task->pi_blocked_on),
 	};
+	rcu_read_lock();
+	thread->uid = expedite_payer(task);
+	expedite_groups(task, thread);
+	rcu_read_unlock();
 }
 
-/* Raises a thread. Must not be called in an interrupt. Children of a boosted thread are not boosted. */
+/*
+ * Raises a thread. Must not be called in an interrupt. Children of a boosted thread are not boosted.
+ *
+ * If the thread waited for a lock with priority inheritance, the owner would be raised too, and that code enables interrupts.
+ * A caller with a spinlock has checked that the thread waits for what has arrived, and cannot stop (is_pinned).
+ */
 int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
-		.sched_policy = SCHED_FIFO,
+		.sched_policy = BOOSTED_POLICY,
 		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
 		.sched_priority = BOOSTED_PRIORITY,
 	};
+	bool had_interrupts = !irqs_disabled();
+	int result;
 
 	saved->policy = READ_ONCE(task->policy);
 	saved->reset_on_fork = task->sched_reset_on_fork;
 	if (saved->policy == SCHED_FIFO || saved->policy == SCHED_RR || saved->policy == SCHED_DEADLINE)
 		return -EBUSY;
-	return sched_setattr_nocheck(task, &attr);
+	if (READ_ONCE(task->pi_blocked_on))
+		return -EDEADLK;
+	result = sched_setattr_nocheck(task, &attr);
+	WARN_ON_ONCE(!had_interrupts && !irqs_disabled());
+	return result;
 }
 
 /*
@@ -67,7 +98,7 @@ int expedite_lower(struct task_struct *task, const struct expedite_saved *saved)
 		.sched_runtime = task->se.custom_slice ? task->se.slice : 0,
 	};
 
-	if (task->policy != SCHED_FIFO || task->rt_priority != BOOSTED_PRIORITY || !task->sched_reset_on_fork)
+	if (task->policy != BOOSTED_POLICY || task->rt_priority != BOOSTED_PRIORITY || !task->sched_reset_on_fork)
 		return 1;
 	if (!sched_setattr_nocheck(task, &attr))
 		return 0;
@@ -94,11 +125,6 @@ void expedite_get_task(struct task_struct *task)
 void expedite_put_task(struct task_struct *task)
 {
 	put_task_struct(task);
-}
-
-struct wait_queue_head *expedite_queue_of(struct wait_queue_entry *ours)
-{
-	return ours->private;
 }
 
 /* Returns a thread by its number in the caller's namespace, 0 for the caller, with a reference; or NULL. */

@@ -14,15 +14,15 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use kernel::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::abi::{Counts, Query};
-use crate::accounts::{Account, Accounting, FlagAccount};
-use crate::glue::{self, Snapshot, Waiter};
+use crate::abi::Query;
+use crate::accounts::{Account, Accounting, FlagAccount, Payers, GROUP_SLICE};
+use crate::glue::{self, Obstacles, Snapshot, Waiter};
 use crate::policy::boost::{step, Action, Event, Meter, Terms};
 use crate::policy::budget::Budget;
 use crate::policy::caps::Payer;
@@ -32,22 +32,68 @@ use crate::state::{self, State};
 mod boost;
 mod refusal;
 mod table;
+mod tally;
 
 use boost::{Boost, Stage};
-use refusal::Tally;
+use tally::Tally;
 
-pub(crate) use refusal::{LowBudget, Refusal};
+pub(crate) use refusal::Refusal;
 pub(crate) use table::{add_tallies, forget_all, forget_idle, Table};
+pub(crate) use tally::Reason;
 
 /// State of a thread for which data has arrived lately.
 pub(crate) struct Thread {
     next: AtomicPtr<Thread>,
     task: *mut bindings::task_struct,
+    /// The user who paid for it when it was first seen.
+    uid: u32,
     refusal: Refusal,
     tally: Tally,
     last_call: AtomicU64,
+    sleeps: Sleeps,
     /// Accessed under the lock, or by the one that acts on it (invariant 1).
     boost: UnsafeCell<Boost>,
+}
+
+/// The sleeps in which arrivals have found a boosted thread, without the lock.
+///
+/// A boosted thread that sleeps can raise another thread instead: the owner of a lock with priority inheritance. It cannot
+/// while it waits for an arrival. So the sleeps in which an arrival found it are counted; time in other sleeps is charged.
+pub(super) struct Sleeps {
+    is_boosted: AtomicBool,
+    /// Number of the last sleep in which an arrival found it, and of such sleeps in this boost.
+    last: AtomicU64,
+    found: AtomicU64,
+}
+
+impl Sleeps {
+    const fn new() -> Self {
+        Self { is_boosted: AtomicBool::new(false), last: AtomicU64::new(0), found: AtomicU64::new(0) }
+    }
+
+    /// Begins a boost in this sleep of the thread. Called under the lock, before the thread is raised.
+    fn begin(&self, sleep: u64) {
+        self.last.store(sleep, Ordering::Relaxed);
+        self.found.store(0, Ordering::Relaxed);
+        self.is_boosted.store(true, Ordering::Relaxed);
+    }
+
+    /// An arrival has found the thread in this sleep.
+    fn saw(&self, sleep: u64) {
+        if self.last.swap(sleep, Ordering::Relaxed) != sleep {
+            self.found.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a boost. Returns whether the thread waited for arrivals in all of its sleeps, of which there were `count`. Called
+    /// under the lock.
+    fn end(&self, count: u64, last: &Snapshot) -> bool {
+        self.is_boosted.store(false, Ordering::Relaxed);
+        let is_in_another = last.is_asleep && self.last.load(Ordering::Relaxed) != last.sleeps;
+        // The last sleep goes on. If the thread does not wait for such a lock now, it did not before in this sleep.
+        let found = self.found.load(Ordering::Relaxed).saturating_add(u64::from(is_in_another));
+        !last.is_locked && count <= found
+    }
 }
 
 /// Flag and time of an arrival.
@@ -62,17 +108,16 @@ pub(crate) struct Source<'a> {
 /// Next step after a decision about an arrival.
 enum Verdict {
     Nothing,
-    /// The thread, or its user's account, is not known yet.
+    /// An account does not exist yet.
     Unknown,
     Raise(*mut Boost),
 }
 
 /// An arrival for one thread.
 struct Arrival<'a> {
-    task: *mut bindings::task_struct,
+    thread: &'a Thread,
+    waiter: &'a Waiter,
     snapshot: Snapshot,
-    /// The way in which it waits.
-    way: usize,
     source: &'a Source<'a>,
 }
 
@@ -81,18 +126,16 @@ impl Thread {
     ///
     /// # Safety
     /// The task is valid during the call.
-    unsafe fn new(
-        task: *mut bindings::task_struct,
-        snapshot: &Snapshot,
-        budget: Budget,
-    ) -> Result<KBox<Self>> {
+    unsafe fn new(task: *mut bindings::task_struct, uid: u32, budget: Budget) -> Result<KBox<Self>> {
         let thread = Self {
             next: AtomicPtr::new(null_mut()),
             task,
+            uid,
             refusal: Refusal::none(),
             tally: Tally::new(),
             last_call: AtomicU64::new(0),
-            boost: UnsafeCell::new(Boost::new(task, snapshot.runtime, budget)),
+            sleeps: Sleeps::new(),
+            boost: UnsafeCell::new(Boost::new(budget)),
         };
         let mut thread = KBox::new(thread, GFP_ATOMIC)?;
         let boost = thread.boost.get_mut();
@@ -102,141 +145,204 @@ impl Thread {
         unsafe { glue::expedite_get_task(task) };
         Ok(thread)
     }
+
+    /// Returns why an arrival leads to no boost, if that is known without the lock.
+    #[inline]
+    fn known_reason(&self, waiter: &Waiter, source: &Source<'_>) -> Option<Reason> {
+        if !waiter.is_boostable || self.sleeps.is_boosted.load(Ordering::Relaxed) {
+            return self.obstacle(waiter);
+        }
+        let holds = |refusal: &Refusal| refusal.holds(waiter, source.now);
+        source.account.and_then(|account| holds(&account.refusal)).or_else(|| holds(&self.refusal))
+    }
+
+    /// Returns why the thread cannot be boosted now.
+    #[inline(never)]
+    fn obstacle(&self, waiter: &Waiter) -> Option<Reason> {
+        // SAFETY: [I3] the task is valid.
+        let obstacles = unsafe { Obstacles::of(self.task) };
+        if obstacles.is_ending {
+            return Some(Reason::Running);
+        }
+        if self.sleeps.is_boosted.load(Ordering::Relaxed) {
+            if obstacles.is_asleep && waiter.is_pinned && !obstacles.is_locked {
+                self.sleeps.saw(obstacles.sleeps);
+            }
+            return Some(Reason::Boosted);
+        }
+        match obstacles {
+            Obstacles { is_realtime: true, .. } => Some(Reason::Realtime),
+            Obstacles { is_asleep: false, .. } => Some(Reason::Running),
+            Obstacles { is_behind: true, .. } => Some(Reason::Behind),
+            Obstacles { is_locked: true, .. } => Some(Reason::Locked),
+            // It has changed meanwhile.
+            _ => None,
+        }
+    }
 }
 
 /// Decides about an arrival that is about to wake this thread, and boosts it. Called in any context that can wake threads.
 ///
 /// # Safety
 /// The task is valid during the call, and the lock of a wait queue is held.
+#[inline]
 pub(crate) unsafe fn arrived(waiter: &Waiter, source: &Source<'_>) {
-    // SAFETY: the caller guarantees that such a lock is held.
-    if waiter.is_boostable && unsafe { is_refused(waiter, source) } {
-        return;
-    }
-    let task = waiter.task;
-    let mut snapshot = Snapshot::default();
-    // SAFETY: the caller guarantees that the task is valid.
-    unsafe { glue::expedite_snapshot(task, &mut snapshot) };
-    let arrival = Arrival { task, snapshot, way: waiter.way as usize, source };
-    let mut verdict = state::with(|state| state.call(&arrival));
-    if let Some(Verdict::Unknown) = verdict {
-        // SAFETY: the caller guarantees that the task is valid.
-        verdict = if unsafe { introduce(&arrival) }.is_ok() {
-            state::with(|state| state.call(&arrival))
-        } else {
-            None
-        };
-        if !matches!(verdict, Some(Verdict::Nothing | Verdict::Raise(_))) {
-            state::with(|state| bump(&mut state.totals.counts.denied_memory));
+    // SAFETY: [I2] the caller holds such a lock, so the thread is valid until the lock is released.
+    if let Some(thread) = unsafe { table::find(waiter.task).as_ref() } {
+        if let Some(reason) = thread.known_reason(waiter, source) {
+            thread.last_call.store(source.now.0, Ordering::Relaxed);
+            thread.tally.count(reason, waiter.way);
+            return;
         }
     }
-    if let Some(Verdict::Raise(boost)) = verdict {
+    // SAFETY: the caller guarantees the same.
+    unsafe { arrived_slowly(waiter, source) };
+}
+
+/// As [`arrived`], if the reason for no boost is not known.
+///
+/// # Safety
+/// As for [`arrived`].
+#[inline(never)]
+unsafe fn arrived_slowly(waiter: &Waiter, source: &Source<'_>) {
+    // SAFETY: [I2] the caller holds such a lock, so the thread is valid until the lock is released.
+    let mut thread = unsafe { table::find(waiter.task).as_ref() };
+    if thread.is_none() {
+        // SAFETY: the caller guarantees that the task is valid.
+        thread = unsafe { introduce(waiter, source).ok().and_then(|()| table::find(waiter.task).as_ref()) };
+    }
+    let Some(thread) = thread else {
+        table::OTHERS.count(Reason::Memory, waiter.way);
+        return;
+    };
+    thread.last_call.store(source.now.0, Ordering::Relaxed);
+    if let Some(reason) = thread.obstacle(waiter) {
+        thread.tally.count(reason, waiter.way);
+        return;
+    }
+    // SAFETY: the caller guarantees that the task is valid, and holds a spinlock.
+    if state::boosts_only_if_busy() && unsafe { glue::expedite_finds_idle_cpu(waiter.task) } {
+        thread.tally.count(Reason::Idle, waiter.way);
+        return;
+    }
+    // SAFETY: the caller guarantees that the task is valid.
+    let snapshot = unsafe { Snapshot::of(waiter.task) };
+    let arrival = Arrival { thread, waiter, snapshot, source };
+    let mut verdict = state::with(|state| state.call(&arrival));
+    if let Some(Verdict::Unknown) = verdict {
+        verdict = match open_accounts(&arrival) {
+            Ok(()) => state::with(|state| state.call(&arrival)),
+            Err(_) => None,
+        };
+    }
+    match verdict {
+        Some(Verdict::Nothing) => {}
         // SAFETY: [I1] the boost is `Raising`, and this arrival acts on it.
-        unsafe { boost::begin(boost, arrival.snapshot.cpu) };
+        Some(Verdict::Raise(boost)) => unsafe { boost::begin(boost, waiter) },
+        Some(Verdict::Unknown) | None => thread.tally.count(Reason::Memory, waiter.way),
     }
 }
 
-/// Returns whether a denial still holds. If so, counts the arrival; nothing else is to be done.
-///
-/// # Safety
-/// The lock of a wait queue is held.
-unsafe fn is_refused(waiter: &Waiter, source: &Source<'_>) -> bool {
-    // SAFETY: [I2] the caller holds such a lock, so the thread is valid until the lock is released.
-    let Some(thread) = (unsafe { table::find(waiter.task).as_ref() }) else { return false };
-    let flags = source.account.and_then(|account| account.refusal.holds(waiter, source.now));
-    let Some(low_budget) = flags.or_else(|| thread.refusal.holds(waiter, source.now)) else { return false };
-    thread.tally.count(low_budget, waiter.way as usize);
-    thread.last_call.store(source.now.0, Ordering::Relaxed);
-    true
-}
-
-/// Adds a task to the table, and an account for its user.
+/// Adds a task to the table.
 ///
 /// # Safety
 /// The task is valid during the call.
-unsafe fn introduce(arrival: &Arrival<'_>) -> Result {
-    let Arrival { task, snapshot, source, .. } = arrival;
+unsafe fn introduce(waiter: &Waiter, source: &Source<'_>) -> Result {
     let terms = state::with(|state| state.terms).ok_or(ENODEV)?;
-    let account = Account::new(&terms.caps, snapshot.uid, snapshot.cpu, source.now)?;
     // SAFETY: the caller guarantees that the task is valid.
-    let thread = unsafe { Thread::new(*task, snapshot, Budget::new(&terms.caps.thread, source.now)) }?;
-    let left = state::with(|state| {
-        let account = state.accounts.insert(account);
-        (account, state.threads.insert(thread))
-    });
-    if let Some((_, Some(thread))) = left {
+    let thread = unsafe {
+        Thread::new(waiter.task, waiter.payer(), Budget::new(&terms.caps.thread, source.now))
+    }?;
+    let left = state::with(|state| state.threads.insert(thread));
+    if let Some(Some(thread)) = left {
         // SAFETY: the thread was never in the table.
         unsafe { table::free(KBox::into_raw(thread)) };
     }
     Ok(())
 }
 
-impl State {
-    fn call(&mut self, arrival: &Arrival<'_>) -> Verdict {
-        // SAFETY: [I2] the thread is in the table, or null, and the lock is held.
-        let Some(thread) = (unsafe { table::find(arrival.task).as_ref() }) else { return Verdict::Unknown };
-        thread.last_call.store(arrival.source.now.0, Ordering::Relaxed);
-        // SAFETY: the lock is held.
-        let boost = unsafe { &mut *thread.boost.get() };
-        let (verdict, reason) = match decide(boost, &mut self.accounts, &self.terms, arrival) {
-            Decision::Unknown => return Verdict::Unknown,
-            Decision::Boost => (Verdict::Raise(boost), None),
-            Decision::Not(reason) => (Verdict::Nothing, Some(reason)),
-            Decision::Refused(low_budget, until) => {
-                let refusal = match arrival.source.account {
-                    Some(account) if low_budget == LowBudget::Flag => &account.refusal,
-                    _ => &thread.refusal,
-                };
-                if let Some(until) = until {
-                    refusal.set(low_budget, (arrival.snapshot.uid, arrival.snapshot.cpu), until);
-                }
-                thread.tally.count(low_budget, arrival.way);
-                return Verdict::Nothing;
-            }
-        };
-        if let Some(by_way) = self.totals.by_way.get_mut(arrival.way) {
-            bump(by_way);
-        }
-        for counts in [&mut boost.counts, &mut self.totals.counts] {
-            bump(&mut counts.calls);
-            if let Some(reason) = reason {
-                bump(reason(counts));
-            }
-        }
-        verdict
+/// Adds accounts for the user and the group of a thread.
+fn open_accounts(arrival: &Arrival<'_>) -> Result {
+    let terms = state::with(|state| state.terms).ok_or(ENODEV)?;
+    let (payers, now) = (arrival.payers(), arrival.source.now);
+    let user = Account::of_user(&terms.caps, payers, now)?;
+    let group = if payers.group == 0 { None } else { Some(Account::of_group(payers, now)?) };
+    // Accounts that are not inserted are dropped after the lock was released.
+    let _left = state::with(|state| {
+        (state.accounts.insert(user), group.and_then(|group| state.accounts.insert(group)))
+    });
+    Ok(())
+}
+
+impl Arrival<'_> {
+    fn payers(&self) -> Payers {
+        let Snapshot { uid, cpu, group, .. } = self.snapshot;
+        Payers { uid, cpu, group: group.addr() }
     }
 }
 
-/// The counter of the reason why there is no boost.
-type Reason = fn(&mut Counts) -> &mut u64;
+impl State {
+    fn call(&mut self, arrival: &Arrival<'_>) -> Verdict {
+        let Arrival { thread, waiter, .. } = arrival;
+        // SAFETY: the lock is held.
+        let boost = unsafe { &mut *thread.boost.get() };
+        match decide(boost, &mut self.accounts, &self.terms, arrival) {
+            Decision::Unknown => Verdict::Unknown,
+            Decision::Boost => {
+                thread.tally.count_way(waiter.way);
+                boost.counts.calls = boost.counts.calls.wrapping_add(1);
+                self.totals.counts.calls = self.totals.counts.calls.wrapping_add(1);
+                Verdict::Raise(boost)
+            }
+            Decision::Not(reason) => {
+                thread.tally.count(reason, waiter.way);
+                Verdict::Nothing
+            }
+            Decision::Refused(reason, until) => {
+                let refusal = match arrival.source.account {
+                    Some(account) if reason == Reason::Flag => &account.refusal,
+                    _ => &thread.refusal,
+                };
+                if let Some(until) = until {
+                    refusal.set(reason, waiter, until);
+                }
+                thread.tally.count(reason, waiter.way);
+                Verdict::Nothing
+            }
+        }
+    }
+}
 
 /// A decision about an arrival.
 enum Decision {
-    /// The user has no account yet.
+    /// The user or the group has no account yet.
     Unknown,
     Boost,
     Not(Reason),
     /// A budget is too low, and remains so until this time, if that is known.
-    Refused(LowBudget, Option<Nanos>),
+    Refused(Reason, Option<Nanos>),
 }
 
 /// Decides about one arrival for a known thread.
 fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival: &Arrival<'_>) -> Decision {
-    let Arrival { snapshot, source, .. } = arrival;
-    let (now, place) = (source.now, (snapshot.uid, snapshot.cpu));
+    let Arrival { thread, waiter, snapshot, source } = arrival;
+    let (now, payers) = (source.now, arrival.payers());
     match boost.stage {
-        _ if snapshot.is_ending => return Decision::Not(|counts| &mut counts.running),
-        Stage::Raising | Stage::Raised | Stage::Dropping => {
-            return Decision::Not(|counts| &mut counts.boosted);
-        }
-        Stage::Idle if snapshot.is_realtime => return Decision::Not(|counts| &mut counts.realtime),
-        Stage::Idle if !snapshot.is_blocked => return Decision::Not(|counts| &mut counts.running),
+        _ if snapshot.is_ending => return Decision::Not(Reason::Running),
+        Stage::Raising | Stage::Raised | Stage::Dropping => return Decision::Not(Reason::Boosted),
+        Stage::Idle if snapshot.is_realtime => return Decision::Not(Reason::Realtime),
+        Stage::Idle if !snapshot.is_asleep => return Decision::Not(Reason::Running),
+        Stage::Idle if snapshot.is_behind => return Decision::Not(Reason::Behind),
+        Stage::Idle if snapshot.is_locked => return Decision::Not(Reason::Locked),
         Stage::Idle => {}
     }
-    let Some(accounts) = accounting.free(&terms.caps, boost.budget, place, now) else {
+    let Some(accounts) = accounting.free(&terms.caps, boost.budget, payers, now) else {
         return Decision::Unknown;
     };
-    let slice = if source.slice == Nanos::ZERO { terms.slice } else { source.slice.min(terms.slice) };
+    let mut slice = if source.slice == Nanos::ZERO { terms.slice } else { source.slice.min(terms.slice) };
+    if payers.group != 0 {
+        slice = slice.min(GROUP_SLICE);
+    }
     let terms = Terms { slice, ..*terms };
     let accounts = if terms.meter == Meter::All {
         boost.ran(snapshot.runtime, Nanos::ZERO, accounts, now, &terms)
@@ -244,11 +350,14 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
         boost.runtime = snapshot.runtime;
         accounts
     };
-    if let Some(account) = source.account {
-        if let Err(until) = accounting.flag_pays(account, now) {
-            boost.budget = accounts.thread;
-            return Decision::Refused(LowBudget::Flag, until);
-        }
+    let limits = source.account.map_or(Ok(()), |account| {
+        accounting.flag_pays(account, now).map_err(|until| (Reason::Flag, until))
+    });
+    let limits =
+        limits.and_then(|()| accounting.group_pays(payers, now).map_err(|until| (Reason::Group, until)));
+    if let Err((reason, until)) = limits {
+        boost.budget = accounts.thread;
+        return Decision::Refused(reason, until);
     }
     let waits = step(boost.phase, accounts, Event::Wait, now, &terms);
     boost.budget = waits.accounts.thread;
@@ -256,21 +365,22 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
         Action::Raise(_) => {
             // The thread sleeps already, so it uses no time until it is scheduled out.
             let asleep = step(waits.phase, waits.accounts, Event::ScheduledOut, now, &terms);
-            let reservation = accounting.reserve(place, slice, source.account);
-            boost.prepare(asleep.phase, slice, snapshot.arrivals, reservation);
+            let reservation = accounting.reserve(payers, slice, source.account);
+            boost.prepare(asleep.phase, slice, snapshot, waiter.is_pinned, reservation);
+            thread.sleeps.begin(snapshot.sleeps);
             Decision::Boost
         }
         Action::Refuse(Payer::User) => {
-            Decision::Refused(LowBudget::User, accounting.user_until(&terms.caps, place))
+            Decision::Refused(Reason::User, accounting.user_until(&terms.caps, payers))
         }
         Action::Refuse(Payer::Cpu) => {
-            Decision::Refused(LowBudget::Cpu, accounting.cpu_until(&terms.caps, snapshot.cpu))
+            Decision::Refused(Reason::Cpu, accounting.cpu_until(&terms.caps, payers.cpu))
         }
         // With this meter, all time of the thread is counted per epoch, not across several.
         _ if terms.meter == Meter::All => {
-            Decision::Refused(LowBudget::Thread, Some(boost.budget.next_epoch(&terms.caps.thread)))
+            Decision::Refused(Reason::Thread, Some(boost.budget.next_epoch(&terms.caps.thread)))
         }
-        _ => Decision::Refused(LowBudget::Thread, Some(boost.budget.not_before(&terms.caps.thread))),
+        _ => Decision::Refused(Reason::Thread, Some(boost.budget.not_before(&terms.caps.thread))),
     }
 }
 
@@ -291,7 +401,7 @@ pub(crate) fn query(task: *mut bindings::task_struct, query: &mut Query) -> Resu
         // SAFETY: the lock is held.
         let boost = unsafe { &*thread.boost.get() };
         query.counts = boost.counts;
-        thread.tally.add_to(&mut query.counts, None);
+        thread.tally.add_to(&mut query.counts);
         query.left_ns = boost.budget.refilled(&state.terms.caps.thread, now).left().0;
         Some(())
     });

@@ -5,18 +5,29 @@
  * Only an entry's own callback knows which thread waits. Some callbacks are exported, or known by name. The contents of
  * their entries are public (poll, io_uring), a plain thread (read), or in this kernel's type data (epoll). The module
  * assumes nothing about any other entry.
+ *
+ * A thread is reported while a lock is held that it needs in order to leave its wait, if there is one. Such a thread cannot
+ * wait for anything else meanwhile, for example for a lock with priority inheritance.
  */
-#include <linux/cleanup.h>
-#include <linux/cred.h>
 #include <linux/io_uring_types.h>
 #include <linux/kallsyms.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
 #include <linux/sched/prio.h>
+#include <linux/spinlock.h>
 #include <linux/wait.h>
 
-#include "epoll_layout.h"
 #include "glue.h"
+#include "layout.h"
+
+#if !defined(EPPOLL_ENTRY_BASE) || !defined(EPPOLL_ENTRY_WAIT) || !defined(EPITEM_EP) || !defined(EPITEM_EVENT) || \
+	!defined(EVENTPOLL_WQ) || !defined(EVENTPOLL_POLL_WAIT) || !defined(EVENTPOLL_LOCK)
+#error "the type data (BTF) of this kernel does not describe epoll: pahole, or vmlinux in the headers' folder, is missing"
+#endif
+
+/* Of fs/eventpoll.c: flags that are not events, and the depth of nested epolls. */
+#define EPOLL_FLAGS (EPOLLWAKEUP | EPOLLONESHOT | EPOLLET | EPOLLEXCLUSIVE)
+#define EPOLL_MAX_NESTS 4
 
 /* Contents of the entries of one callback. */
 enum holds {
@@ -32,15 +43,10 @@ static const struct {
 	const char *name;
 	enum holds holds;
 } callbacks[] = {
-	{ "autoremove_wake_function", A_THREAD },
 	{ "default_wake_function", A_THREAD },
-	{ "woken_wake_function", A_THREAD },
 	{ "receiver_wake_function", A_THREAD },
 	{ "pollwake", A_POLL },
-#if defined(EPPOLL_ENTRY_BASE) && defined(EPPOLL_ENTRY_WAIT) && defined(EPITEM_EP) && defined(EVENTPOLL_WQ)
-#define EPOLL_IS_KNOWN
 	{ "ep_poll_callback", AN_EPOLL },
-#endif
 	{ "io_poll_wake", A_URING },
 };
 
@@ -73,7 +79,14 @@ static enum holds look_up(wait_queue_func_t func)
 
 static enum holds known_holds(wait_queue_func_t func)
 {
-	int i, count = min_t(int, atomic_read(&seen_count), ARRAY_SIZE(seen));
+	int i, count;
+
+	/* The most frequent ones that are exported. */
+	if (func == autoremove_wake_function || func == woken_wake_function)
+		return A_THREAD;
+	if (func == expedite_woken)
+		return A_SLEEPER;
+	count = min_t(int, atomic_read(&seen_count), ARRAY_SIZE(seen));
 
 	for (i = 0; i < count; i++)
 		if (smp_load_acquire(&seen[i].func) == func)
@@ -91,27 +104,6 @@ static struct task_struct *task_in_poll(struct wait_queue_entry *entry, __poll_t
 	return events && !(events & of->key) ? NULL : all->polling_task;
 }
 
-#ifdef EPOLL_IS_KNOWN
-static struct task_struct *task_in_epoll(struct wait_queue_entry *entry)
-{
-	void *of = (void *)entry - EPPOLL_ENTRY_WAIT;
-	void *item = *(void **)(of + EPPOLL_ENTRY_BASE);
-	void *epoll = *(void **)(item + EPITEM_EP);
-	struct wait_queue_head *queue = epoll + EVENTPOLL_WQ;
-	struct wait_queue_entry *first;
-
-	/* ep_poll_callback takes this lock under the same outer lock. It wakes the first entry, which is always a thread. */
-	guard(spinlock)(&queue->lock);
-	first = list_first_entry_or_null(&queue->head, struct wait_queue_entry, entry);
-	return first ? first->private : NULL;
-}
-#else
-static struct task_struct *task_in_epoll(struct wait_queue_entry *entry)
-{
-	return NULL;
-}
-#endif
-
 /* The thread that submitted the request waits for it, or its completion interrupts that thread. The lowest bits are tags. */
 static struct task_struct *submitting_task(struct wait_queue_entry *entry)
 {
@@ -120,69 +112,158 @@ static struct task_struct *submitting_task(struct wait_queue_entry *entry)
 	return request && request->tctx ? request->tctx->task : NULL;
 }
 
-/* Fills in @waiter. The task must be valid: by a reference, or as in expedite_waiters(). */
-void expedite_describe(struct task_struct *task, struct expedite_waiter *waiter)
+/* The search for the threads of one arrival. */
+struct search {
+	struct wait_queue_entry *ours;
+	int found, examined;
+	bool has_unrecognised;
+};
+
+void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obstacles)
 {
-	waiter->task = task;
-	waiter->cpu = task_cpu(task);
-	waiter->uid = __kuid_val(rcu_dereference_raw(task->real_cred)->uid);
-	waiter->is_boostable = READ_ONCE(task->__state) != TASK_RUNNING && READ_ONCE(task->prio) >= MAX_RT_PRIO &&
-			   !(READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD));
+	*obstacles = (struct expedite_obstacles){
+		.sleeps = READ_ONCE(task->nvcsw),
+		.is_asleep = READ_ONCE(task->__state) != TASK_RUNNING,
+		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
+		.is_ending = READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD),
+		.is_behind = READ_ONCE(task->static_prio) > DEFAULT_PRIO || READ_ONCE(task->policy) == SCHED_IDLE,
+		.is_locked = READ_ONCE(task->pi_blocked_on),
+	};
+}
+
+static bool is_boostable(struct task_struct *task)
+{
+	return READ_ONCE(task->__state) != TASK_RUNNING && READ_ONCE(task->prio) >= MAX_RT_PRIO &&
+	       !(READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD));
+}
+
+/* The task must be valid: by a reference, or because a spinlock is held, which delays RCU's grace period. */
+static __always_inline void report(struct search *search, struct task_struct *task, enum expedite_way way,
+				   bool is_pinned)
+{
+	struct expedite_waiter waiter;
+
+	if (!task)
+		return;
+	waiter.task = task;
+	waiter.cred = rcu_access_pointer(task->real_cred);
+	waiter.way = way;
+	waiter.cpu = task_cpu(task);
+	waiter.is_boostable = is_boostable(task);
+	waiter.is_pinned = is_pinned;
+	search->found++;
+	expedite_found(&waiter, search->ours);
+}
+
+static void search_queue(struct search *search, struct wait_queue_head *queue, struct wait_queue_entry *after,
+			 __poll_t events, int depth);
+
+static unsigned long lock_epoll(void *epoll)
+{
+	unsigned long flags;
+
+#ifdef EVENTPOLL_LOCK_IS_RW
+	/* Threads in epoll_wait take it for writing. */
+	read_lock_irqsave((rwlock_t *)(epoll + EVENTPOLL_LOCK), flags);
+#else
+	spin_lock_irqsave((spinlock_t *)(epoll + EVENTPOLL_LOCK), flags);
+#endif
+	return flags;
+}
+
+static void unlock_epoll(void *epoll, unsigned long flags)
+{
+#ifdef EVENTPOLL_LOCK_IS_RW
+	read_unlock_irqrestore((rwlock_t *)(epoll + EVENTPOLL_LOCK), flags);
+#else
+	spin_unlock_irqrestore((spinlock_t *)(epoll + EVENTPOLL_LOCK), flags);
+#endif
 }
 
 /*
- * Fills @found with the threads that this arrival wakes, and returns their number. Sets @has_unrecognised if there is a
- * waiter whose thread is not recognised. Called under the lock of the queue. While it is held, the threads are valid without a
- * reference: a held spinlock delays RCU's grace period, before which no waiting thread is freed.
+ * Does what ep_poll_callback does, under the same locks, except that it reports threads instead of waking them: the first
+ * thread in epoll_wait, and what waits for the epoll itself. An item that is disabled or waits for other events wakes none.
  */
-int expedite_waiters(struct wait_queue_entry *ours, void *key, struct expedite_waiter *found, int most,
-		     bool *has_unrecognised)
+static void search_epoll(struct search *search, struct wait_queue_entry *entry, __poll_t events, int depth)
 {
-	struct wait_queue_head *queue = expedite_queue_of(ours);
-	struct wait_queue_entry *entry = ours;
-	int count = 0, examined = 0;
+	void *of = (void *)entry - EPPOLL_ENTRY_WAIT;
+	void *item = *(void **)(of + EPPOLL_ENTRY_BASE);
+	void *epoll = *(void **)(item + EPITEM_EP);
+	const struct epoll_event *event = item + EPITEM_EVENT;
+	struct wait_queue_head *threads = epoll + EVENTPOLL_WQ;
+	struct wait_queue_head *pollers = epoll + EVENTPOLL_POLL_WAIT;
+	unsigned long flags = lock_epoll(epoll);
+	bool wakes = event->events & ~EPOLL_FLAGS && (!events || events & event->events);
+
+	if (wakes) {
+		struct wait_queue_entry *first;
+
+		first = list_first_entry_or_null(&threads->head, struct wait_queue_entry, entry);
+		if (first)
+			report(search, first->private, EXPEDITE_BY_EPOLL, true);
+		wakes = waitqueue_active(pollers);
+	}
+	unlock_epoll(epoll, flags);
+	if (!wakes || depth == EPOLL_MAX_NESTS)
+		return;
+	spin_lock_irqsave_nested(&pollers->lock, flags, depth + 1);
+	search_queue(search, pollers, NULL, EPOLLIN | events, depth + 1);
+	spin_unlock_irqrestore(&pollers->lock, flags);
+}
+
+/* Searches the entries after @after, or all. The lock of the queue is held. */
+static void search_queue(struct search *search, struct wait_queue_head *queue, struct wait_queue_entry *after,
+			 __poll_t events, int depth)
+{
+	struct wait_queue_entry *entry = after ?: list_entry(&queue->head, struct wait_queue_entry, entry);
 
 	lockdep_assert_held(&queue->lock);
 	list_for_each_entry_continue(entry, &queue->head, entry) {
-		enum expedite_way way;
-		struct task_struct *task = NULL;
-
-		if (entry->func == ours->func)
-			continue;
-		if (count == most || ++examined > EXPEDITE_MAX_ENTRIES)
-			break;
-		switch (entry->func == expedite_woken ? A_SLEEPER : known_holds(entry->func)) {
+		if (search->found >= EXPEDITE_MAX_WAITERS || ++search->examined > EXPEDITE_MAX_ENTRIES)
+			return;
+		switch (known_holds(entry->func)) {
 		case A_SLEEPER:
-			way = EXPEDITE_BY_WAIT;
-			task = entry->private;
+			report(search, entry->private, EXPEDITE_BY_WAIT, true);
 			break;
 		case A_THREAD:
-			way = EXPEDITE_BY_READ;
-			task = entry->private;
+			report(search, entry->private, EXPEDITE_BY_READ, true);
 			break;
 		case A_POLL:
-			way = EXPEDITE_BY_POLL;
-			task = task_in_poll(entry, key_to_poll(key));
+			report(search, task_in_poll(entry, events), EXPEDITE_BY_POLL, true);
 			break;
 		case AN_EPOLL:
-			way = EXPEDITE_BY_EPOLL;
-			task = task_in_epoll(entry);
+			search_epoll(search, entry, events, depth);
 			break;
 		case A_URING:
-			way = EXPEDITE_BY_URING;
-			task = submitting_task(entry);
+			report(search, submitting_task(entry), EXPEDITE_BY_URING, false);
 			break;
 		default:
-			*has_unrecognised = true;
+			search->has_unrecognised = true;
 			continue;
 		}
-		if (!task)
-			continue;
-		expedite_describe(task, &found[count]);
-		found[count++].way = way;
 		/* The kernel wakes one exclusive waiter, and none after it. */
-		if (entry->flags & WQ_FLAG_EXCLUSIVE)
-			break;
+		if (search->found && entry->flags & WQ_FLAG_EXCLUSIVE)
+			return;
 	}
-	return count;
+}
+
+/*
+ * The callback of a hook, whose queue calls it under its lock before it wakes any thread. Calls expedite_found() with each thread
+ * that this arrival wakes. If there is none, and a waiter whose thread is not recognised, calls it with the thread that the flag
+ * names.
+ */
+int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key)
+{
+	struct search search = { .ours = ours };
+	__poll_t events = key_to_poll(key);
+
+	/* A wake-up without events may be for any event. */
+	if (events && !(events & EXPEDITE_ARRIVAL))
+		return 0;
+	if (events & EPOLLHUP)
+		expedite_hung_up(ours);
+	search_queue(&search, ours->private, ours, events, 0);
+	if (!search.found && search.has_unrecognised)
+		report(&search, expedite_named(ours), EXPEDITE_BY_NAME, false);
+	return 0;
 }

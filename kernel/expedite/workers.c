@@ -8,12 +8,27 @@
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <uapi/linux/sched/types.h>
 
 #include "glue.h"
+
+/* One above boosted threads, so that they can be lowered, and below almost every thread that is real-time on purpose. */
+#define WORKER_PRIORITY 2
 
 static struct kthread_worker __rcu **workers;
 static struct kthread_worker *spare;
 static enum cpuhp_state callbacks;
+
+static void make_real_time(struct kthread_worker *worker)
+{
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_FIFO,
+		.sched_priority = WORKER_PRIORITY,
+	};
+
+	WARN_ON_ONCE(sched_setattr_nocheck(worker->task, &attr));
+}
 
 /* Runs on a CPU that has come online. The spare worker serves if there is an error, so this does not fail. */
 static int on_online(unsigned int cpu)
@@ -24,7 +39,7 @@ static int on_online(unsigned int cpu)
 		pr_warn("expedite: no worker for CPU %u: %ld\n", cpu, PTR_ERR(worker));
 		return 0;
 	}
-	sched_set_fifo(worker->task);
+	make_real_time(worker);
 	rcu_assign_pointer(workers[cpu], worker);
 	return 0;
 }
@@ -53,7 +68,7 @@ int expedite_workers_start(void)
 		kfree(workers);
 		return PTR_ERR(spare);
 	}
-	sched_set_fifo(spare->task);
+	make_real_time(spare);
 	state = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "expedite:worker", on_online, on_offline);
 	if (state < 0) {
 		kthread_destroy_worker(spare);

@@ -6,7 +6,7 @@
 //! Huge pages are disabled, as in `prontod`: every ten seconds khugepaged collapses pages, at nice 19 and on the CPU of the background,
 //! and a sender or handler that touched such pages waited for up to 600 ms.
 
-use std::collections::BTreeMap;
+use core::time::Duration;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +14,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use nix::sys::prctl;
 
+use pronto_expedite::Device;
 use pronto_expedite::schedule::Class;
 
 use super::metronome::Metronome;
@@ -27,7 +28,6 @@ const GROUPS: &str = "/sys/fs/cgroup";
 const CPU: &str = "0";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
-const COUNTERS: &str = "/sys/kernel/debug/expedite/counters";
 
 choices! {
     /// Time at which the kernel preempts a thread that computes in user space. The names are those of the kernel's file.
@@ -51,40 +51,43 @@ pub(crate) struct Machine {
 const SENDER: Class = Class::Fifo(2);
 
 /// Counters of the module.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counters(BTreeMap<String, u64>);
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    boosts: u64,
+    denied: u64,
+    boosted: Duration,
+}
 
 impl Counters {
     /// Returns the number of granted boosts.
     pub(crate) fn boosts(&self) -> u64 {
-        self.sum(|name| ["direct", "worker"].contains(&name))
+        self.boosts
     }
 
     /// Returns the number of denied boosts, for any reason.
     pub(crate) fn denied(&self) -> u64 {
-        self.sum(|name| name.starts_with("denied"))
+        self.denied
     }
 
     /// Returns the boosted time in nanoseconds.
     pub(crate) fn boosted_ns(&self) -> u64 {
-        self.sum(|name| name == "boosted_ns")
+        u64::try_from(self.boosted.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Returns the counts since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
-        let earlier = |name: &String| before.0.get(name).copied().unwrap_or(0);
-        Self(self.0.iter().map(|(name, count)| (name.clone(), count.saturating_sub(earlier(name)))).collect())
+        Self {
+            boosts: self.boosts.saturating_sub(before.boosts),
+            denied: self.denied.saturating_sub(before.denied),
+            boosted: self.boosted.saturating_sub(before.boosted),
+        }
     }
 
     /// Adds other counts.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (name, count) in &other.0 {
-            *self.0.entry(name.clone()).or_default() += count;
-        }
-    }
-
-    fn sum(&self, wanted: impl Fn(&str) -> bool) -> u64 {
-        self.0.iter().filter(|(name, _)| wanted(name)).map(|(_, count)| count).sum()
+        self.boosts += other.boosts;
+        self.denied += other.denied;
+        self.boosted += other.boosted;
     }
 }
 
@@ -126,12 +129,8 @@ impl Machine {
 
     /// Reads the counters of the module.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
-        let text = fs::read_to_string(COUNTERS).context("reading the module's counters")?;
-        let line = |line: &str| {
-            let (name, count) = line.split_once(' ').context("a counter is a name and a number")?;
-            Ok((name.to_owned(), count.trim().parse().context("a counter is a number")?))
-        };
-        Ok(Counters(text.lines().map(line).collect::<anyhow::Result<_>>()?))
+        let counts = Device::open()?.totals()?.counts;
+        Ok(Counters { boosts: counts.boosts(), denied: counts.denied(), boosted: counts.boosted_time })
     }
 }
 
@@ -180,14 +179,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_summed_by_meaning() {
-        let counters = |direct, denied| {
-            let all = [("direct", direct), ("worker", 2), ("denied_user", denied), ("boosted_ns", 100)];
-            Counters(all.map(|(name, count)| (name.to_owned(), count)).into())
-        };
-        let mut since = counters(9, 4).since(&counters(4, 1));
+    fn counters_are_subtracted_and_added() {
+        let counters = |boosts, denied| Counters { boosts, denied, boosted: Duration::from_nanos(100) };
+        let mut since = counters(11, 4).since(&counters(6, 1));
         assert_eq!((since.boosts(), since.denied(), since.boosted_ns()), (5, 3, 0));
-        since.add(&counters(1, 1));
+        since.add(&counters(3, 1));
         assert_eq!((since.boosts(), since.denied(), since.boosted_ns()), (8, 4, 100));
     }
 }

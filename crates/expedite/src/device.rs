@@ -4,7 +4,7 @@
 //! 1. The structures have the layout that the header gives them: the request numbers hold their sizes, and the module
 //!    refuses others.
 //! 2. The device is open as long as a [`Device`] lives.
-#![expect(unsafe_code, reason = "four requests of one device; listed in docs/unsafe.md")]
+#![expect(unsafe_code, reason = "five requests of one device; listed in docs/unsafe.md")]
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -40,33 +40,57 @@ struct RawWait {
     timeout_ns: u64,
 }
 
-/// `struct expedite_query`.
+/// `struct expedite_counts`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-struct RawQuery {
-    tid: i32,
-    reserved: u32,
+struct RawCounts {
     calls: u64,
     direct: u64,
     worker: u64,
     running: u64,
     boosted: u64,
     realtime: u64,
+    idle: u64,
+    behind: u64,
+    locked: u64,
     denied_thread: u64,
     denied_user: u64,
     denied_cpu: u64,
     denied_flag: u64,
+    denied_group: u64,
     denied_memory: u64,
     drops: u64,
     replaced: u64,
     boosted_ns: u64,
+    slept_ns: u64,
+}
+
+/// `struct expedite_query`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawQuery {
+    tid: i32,
+    reserved: u32,
+    counts: RawCounts,
     left_ns: u64,
+}
+
+/// `struct expedite_totals`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawTotals {
+    flags: u64,
+    threads: u64,
+    accounts: u64,
+    by_way: [u64; 6],
+    counts: RawCounts,
 }
 
 nix::ioctl_write_ptr!(expedite_flag, b'E', 0xe0, RawFlag);
 nix::ioctl_write_ptr!(expedite_unflag, b'E', 0xe1, i32);
 nix::ioctl_readwrite!(expedite_query, b'E', 0xe2, RawQuery);
 nix::ioctl_write_ptr!(expedite_wait, b'E', 0xe3, RawWait);
+nix::ioctl_read!(expedite_totals, b'E', 0xe4, RawTotals);
 
 /// Parameters of a flag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,7 +104,7 @@ pub struct Flag {
     pub percent: u32,
 }
 
-/// Counters of one thread; all but `left` count from when the module first saw the thread.
+/// Counters of one thread since the module first saw it, or of all threads since it was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -96,6 +120,12 @@ pub struct Counts {
     pub boosted: u64,
     /// No boost: the thread has a real-time class of its own.
     pub realtime: u64,
+    /// No boost: a CPU on which the thread may run was idle.
+    pub idle: u64,
+    /// No boost: the thread or its group is to run after others (a positive nice value, `SCHED_IDLE`, `cpu.idle`).
+    pub behind: u64,
+    /// No boost: the thread waited for a lock with priority inheritance, whose owner would have been boosted instead.
+    pub locked: u64,
     /// No boost: the thread's own budget was spent.
     pub denied_thread: u64,
     /// No boost: its user's budget on that CPU was spent.
@@ -104,14 +134,105 @@ pub struct Counts {
     pub denied_cpu: u64,
     /// No boost: the flag's budget was spent.
     pub denied_flag: u64,
+    /// No boost: the budget of a group with a limit of CPU time (`cpu.max`) was spent.
+    pub denied_group: u64,
+    /// No boost: memory was short, or the module stores too many threads or accounts.
+    pub denied_memory: u64,
     /// Boosts that ended.
     pub drops: u64,
     /// Boosts that ended after another caller had set the thread's class.
     pub replaced: u64,
     /// Time that the thread ran boosted.
     pub boosted_time: Duration,
+    /// Time that the thread slept boosted and was charged for, because another thread may have run in its place.
+    pub slept_time: Duration,
+}
+
+impl Counts {
+    /// Returns the number of boosts.
+    pub const fn boosts(&self) -> u64 {
+        self.direct + self.worker
+    }
+
+    /// Returns the number of arrivals without a boost because a budget was spent, or memory was short.
+    pub const fn denied(&self) -> u64 {
+        self.denied_thread
+            + self.denied_user
+            + self.denied_cpu
+            + self.denied_flag
+            + self.denied_group
+            + self.denied_memory
+    }
+}
+
+impl From<RawCounts> for Counts {
+    fn from(raw: RawCounts) -> Self {
+        Self {
+            calls: raw.calls,
+            direct: raw.direct,
+            worker: raw.worker,
+            running: raw.running,
+            boosted: raw.boosted,
+            realtime: raw.realtime,
+            idle: raw.idle,
+            behind: raw.behind,
+            locked: raw.locked,
+            denied_thread: raw.denied_thread,
+            denied_user: raw.denied_user,
+            denied_cpu: raw.denied_cpu,
+            denied_flag: raw.denied_flag,
+            denied_group: raw.denied_group,
+            denied_memory: raw.denied_memory,
+            drops: raw.drops,
+            replaced: raw.replaced,
+            boosted_time: Duration::from_nanos(raw.boosted_ns),
+            slept_time: Duration::from_nanos(raw.slept_ns),
+        }
+    }
+}
+
+/// State and counters of one thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadState {
+    /// Counters since the module first saw the thread.
+    pub counts: Counts,
     /// Time that the thread may run boosted now, by its own budget.
     pub left: Duration,
+}
+
+/// Number of arrivals by the way in which the thread waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ByWay {
+    /// In `read`, `recv` and similar calls.
+    pub read: u64,
+    /// In `poll` or `select`.
+    pub poll: u64,
+    /// In `epoll_wait`, also through nested epolls.
+    pub epoll: u64,
+    /// By `io_uring`.
+    pub io_uring: u64,
+    /// In [`Device::wait`].
+    pub wait: u64,
+    /// Unknown: the module used the thread that the flag names.
+    pub named: u64,
+}
+
+/// State and counters of the whole module.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Flags that are set.
+    pub flags: u64,
+    /// Threads for which data has arrived lately.
+    pub threads: u64,
+    /// Accounts of users and groups.
+    pub accounts: u64,
+    /// Arrivals by way of waiting.
+    pub by_way: ByWay,
+    /// Counters over all threads.
+    pub counts: Counts,
 }
 
 /// Reason why the module refused a request.
@@ -141,8 +262,8 @@ pub enum Refused {
     /// There is no such thread.
     #[error("no such thread")]
     NoThread,
-    /// The device holds as many flags as it can.
-    #[error("the device cannot hold another flag: remove one first")]
+    /// The device, the file or the user has as many flags as it can have.
+    #[error("the device, the file or the user cannot have another flag: remove one first")]
     Full,
     /// Anything else.
     #[error("the module failed: {0}")]
@@ -254,29 +375,32 @@ impl Device {
         })
     }
 
-    /// Returns the counters of a thread of the same owner.
+    /// Returns state and counters of a thread of the same owner.
     ///
     /// # Errors
     /// Nothing happened to it within the last two seconds, or this process may not see it.
-    pub fn query(&self, thread: i32) -> Result<Counts, Refused> {
+    pub fn query(&self, thread: i32) -> Result<ThreadState, Refused> {
         let mut raw = RawQuery { tid: thread, ..RawQuery::default() };
         // SAFETY: I1 and I2.
         unsafe { expedite_query(self.0.as_raw_fd(), &raw mut raw) }?;
-        Ok(Counts {
-            calls: raw.calls,
-            direct: raw.direct,
-            worker: raw.worker,
-            running: raw.running,
-            boosted: raw.boosted,
-            realtime: raw.realtime,
-            denied_thread: raw.denied_thread,
-            denied_user: raw.denied_user,
-            denied_cpu: raw.denied_cpu,
-            denied_flag: raw.denied_flag,
-            drops: raw.drops,
-            replaced: raw.replaced,
-            boosted_time: Duration::from_nanos(raw.boosted_ns),
-            left: Duration::from_nanos(raw.left_ns),
+        Ok(ThreadState { counts: raw.counts.into(), left: Duration::from_nanos(raw.left_ns) })
+    }
+
+    /// Returns state and counters of the whole module.
+    ///
+    /// # Errors
+    /// The module failed.
+    pub fn totals(&self) -> Result<Totals, Refused> {
+        let mut raw = RawTotals::default();
+        // SAFETY: I1 and I2.
+        unsafe { expedite_totals(self.0.as_raw_fd(), &raw mut raw) }?;
+        let [read, poll, epoll, io_uring, wait, named] = raw.by_way;
+        Ok(Totals {
+            flags: raw.flags,
+            threads: raw.threads,
+            accounts: raw.accounts,
+            by_way: ByWay { read, poll, epoll, io_uring, wait, named },
+            counts: raw.counts.into(),
         })
     }
 }
@@ -308,23 +432,26 @@ mod tests {
             ("UNFLAG", "0xe1", ""),
             ("QUERY", "0xe2", "query"),
             ("WAIT", "0xe3", "wait"),
+            ("TOTALS", "0xe4", "totals"),
         ] {
             let line = HEADER.lines().find(|line| line.starts_with(&format!("#define EXPEDITE_{name} ")));
             let line = line.unwrap_or_else(|| panic!("no request {name}"));
             assert!(line.contains(number) && line.contains(structure), "{line}");
         }
-        assert_eq!((size_of::<RawFlag>(), size_of::<RawQuery>(), size_of::<RawWait>()), (32, 128, 16));
+        assert_eq!(size_of::<RawTotals>(), 224);
+        assert_eq!((size_of::<RawFlag>(), size_of::<RawQuery>(), size_of::<RawWait>()), (32, 168, 16));
     }
 
     #[test]
     fn fields_are_in_the_order_of_the_header() {
-        let query = HEADER.split_once("struct expedite_query {").unwrap().1;
-        let words = query.split("};").next().unwrap().lines().filter_map(|line| {
+        let counts = HEADER.split_once("struct expedite_counts {").unwrap().1;
+        let words = counts.split("};").next().unwrap().lines().filter_map(|line| {
             let field = line.trim().strip_prefix("__u64 ")?;
             Some(field.trim_end_matches(';').to_owned())
         });
-        let text = format!("{:?}", RawQuery::default());
-        let ours = text.split(", ").skip(2).map(|field| field.split(':').next().unwrap().to_owned());
+        let text = format!("{:?}", RawCounts::default());
+        let fields = text.strip_prefix("RawCounts { ").unwrap().split(", ");
+        let ours = fields.map(|field| field.split(':').next().unwrap().to_owned());
         assert_eq!(words.collect::<Vec<_>>(), ours.collect::<Vec<_>>());
     }
 }

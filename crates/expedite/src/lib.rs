@@ -12,6 +12,6 @@ mod guard;
 pub mod schedule;
 mod tiers;
 
-pub use device::{Counts, Device, Flag, Refused, THIS_THREAD, Unwoken};
+pub use device::{ByWay, Counts, Device, Flag, Refused, THIS_THREAD, ThreadState, Totals, Unwoken};
 pub use pronto_core::boost::Tier;
 pub use tiers::{DEADLINE, Missing, Obtained, SLICE, available, obtain};

@@ -2,16 +2,20 @@
 //! The boost: a thread is raised before it is woken, lowered one slice after it was dispatched, and charged exactly.
 //!
 //! If a thread announces the arrival, it changes the class immediately. An interrupt cannot, so a real-time worker on the
-//! boosted thread's CPU does it. The worker always does the lowering, when a timer expires. Time is the scheduler's count
-//! for the thread, read while it does not run. The invariants are those of threads.rs.
+//! boosted thread's CPU does it; so it does if no lock keeps the boosted thread in its wait. The worker always does the
+//! lowering, when a timer expires. Time is the scheduler's count for the thread, read while it does not run. The invariants
+//! are those of threads.rs.
+//!
+//! A boosted thread that waits for a lock with priority inheritance makes the owner real-time, and the scheduler counts the time
+//! for the owner. So time in which a boosted thread slept is charged to it, unless it certainly waited for an arrival.
 
 use kernel::bindings;
 use kernel::sync::Arc;
 
-use super::bump;
+use super::{bump, Thread};
 use crate::abi::Counts;
 use crate::accounts::{Accounting, FlagAccount, Reservation};
-use crate::glue::{self, Saved, Snapshot};
+use crate::glue::{self, Saved, Snapshot, Waiter};
 use crate::policy::boost::{step, Event, Phase, Terms};
 use crate::policy::budget::Budget;
 use crate::policy::caps::Accounts;
@@ -43,15 +47,19 @@ pub(super) enum Stage {
 
 /// The one boost of a thread.
 pub(super) struct Boost {
-    task: *mut bindings::task_struct,
     pub(super) stage: Stage,
     pub(super) phase: Phase,
     pub(super) budget: Budget,
     slice: Nanos,
     /// CPU time of the thread at the last event, in nanoseconds.
     pub(super) runtime: u64,
-    /// Number of times that it had been dispatched when it was raised.
+    /// When the boost was decided: how often the thread had been dispatched, how often it had gone to sleep, and the nanoseconds
+    /// that it had waited for a CPU.
     arrivals: u64,
+    sleeps: u64,
+    waited: u64,
+    /// The thread waited for the arrival for certain.
+    is_pinned: bool,
     raised_at: Nanos,
     /// End of the slice, once it is known to have begun.
     until: Option<Nanos>,
@@ -65,16 +73,18 @@ pub(super) struct Boost {
 }
 
 impl Boost {
-    /// Returns the boost of a task that was never raised.
-    pub(super) fn new(task: *mut bindings::task_struct, runtime: u64, budget: Budget) -> Self {
+    /// Returns the boost of a thread that was never raised.
+    pub(super) fn new(budget: Budget) -> Self {
         Self {
-            task,
             stage: Stage::Idle,
             phase: Phase::NEW,
             budget,
             slice: Nanos::ZERO,
-            runtime,
+            runtime: 0,
             arrivals: 0,
+            sleeps: 0,
+            waited: 0,
+            is_pinned: false,
             raised_at: Nanos::ZERO,
             until: None,
             reservation: None,
@@ -87,10 +97,20 @@ impl Boost {
     }
 
     /// Prepares to raise the thread, at the cost of the reservation.
-    pub(super) fn prepare(&mut self, phase: Phase, slice: Nanos, arrivals: u64, reservation: Reservation) {
+    pub(super) fn prepare(
+        &mut self,
+        phase: Phase,
+        slice: Nanos,
+        thread: &Snapshot,
+        is_pinned: bool,
+        reservation: Reservation,
+    ) {
         self.phase = phase;
         self.slice = slice;
-        self.arrivals = arrivals;
+        self.arrivals = thread.arrivals;
+        self.sleeps = thread.sleeps;
+        self.waited = thread.waited;
+        self.is_pinned = is_pinned;
         self.until = None;
         self.reservation = Some(reservation);
         self.stage = Stage::Raising;
@@ -114,14 +134,24 @@ impl Boost {
     }
 }
 
+/// Returns the thread of a boost.
+///
+/// # Safety
+/// The boost is that of a thread, which stays valid.
+unsafe fn thread_of<'a>(boost: *mut Boost) -> &'a Thread {
+    let boost = boost.cast::<core::cell::UnsafeCell<Boost>>();
+    // SAFETY: the caller guarantees that the boost is a field of a valid thread.
+    unsafe { &*kernel::container_of!(boost, Thread, boost) }
+}
+
 /// Raises a thread after the decision to boost it: here, or by the worker of its CPU.
 ///
 /// # Safety
 /// The boost is `Raising`, and the caller acts on it.
-pub(super) unsafe fn begin(boost: *mut Boost, cpu: u32) {
-    if glue::in_interrupt() {
+pub(super) unsafe fn begin(boost: *mut Boost, waiter: &Waiter) {
+    if glue::in_interrupt() || !waiter.is_pinned {
         // SAFETY: [I1] the boost is `Raising`, and the worker acts on it.
-        unsafe { glue::expedite_queue(&raw mut (*boost).work, cpu) };
+        unsafe { glue::expedite_queue(&raw mut (*boost).work, waiter.cpu) };
     } else {
         // SAFETY: [I1] the boost is `Raising`, and this caller acts on it.
         unsafe { raise(boost, Path::Direct) };
@@ -135,33 +165,40 @@ enum Path {
     Worker,
 }
 
+/// `-EDEADLK`: the thread waits for a lock with priority inheritance.
+const IS_LOCKED: i32 = -(bindings::EDEADLK as i32);
+
 /// Raises a thread and starts its timer.
 ///
 /// # Safety
 /// The boost is `Raising`, the caller acts on it, and this is not an interrupt.
 unsafe fn raise(boost: *mut Boost, path: Path) {
+    // SAFETY: [I2] the thread is in the table.
+    let thread = unsafe { thread_of(boost) };
     // SAFETY: [I3] the task is valid, and [I1] no other code writes to `saved`.
-    let done = unsafe { glue::expedite_raise((*boost).task, &raw mut (*boost).saved) };
+    let done = unsafe { glue::expedite_raise(thread.task, &raw mut (*boost).saved) };
     let _flag = state::with(|state| {
-        // SAFETY: [I2] the thread is in the table, and the lock is held.
+        // SAFETY: the lock is held.
         let boost = unsafe { &mut *boost };
-        let before = boost.counts;
-        let mut flag = None;
+        let totals = &mut state.totals.counts;
         if done == 0 {
             boost.stage = Stage::Raised;
             boost.raised_at = Nanos(glue::clock());
-            match path {
-                Path::Direct => bump(&mut boost.counts.direct),
-                Path::Worker => bump(&mut boost.counts.worker),
+            for counts in [&mut boost.counts, totals] {
+                bump(match path {
+                    Path::Direct => &mut counts.direct,
+                    Path::Worker => &mut counts.worker,
+                });
             }
-        } else {
-            // The thread has become real-time meanwhile, and its class stays.
-            let (runtime, now) = (boost.runtime, Nanos(glue::clock()));
-            flag = state.accounts.end(boost, runtime, None, now, &state.terms);
-            bump(&mut boost.counts.realtime);
+            return None;
         }
-        state.totals.counts.add_new(&before, &boost.counts);
-        flag
+        // The thread has become real-time meanwhile, and its class stays, or it waits for a lock.
+        for counts in [&mut boost.counts, totals] {
+            bump(if done == IS_LOCKED { &mut counts.locked } else { &mut counts.realtime });
+        }
+        thread.sleeps.is_boosted.store(false, core::sync::atomic::Ordering::Relaxed);
+        let (runtime, now) = (boost.runtime, Nanos(glue::clock()));
+        state.accounts.end(boost, runtime, Nanos::ZERO, None, now, &state.terms)
     });
     match path {
         _ if done != 0 => {}
@@ -201,35 +238,40 @@ pub(crate) unsafe extern "C" fn expedite_afterwards(afterwards: *mut bindings::i
 /// # Safety
 /// The thread is `Dropping`, the caller acts on it, and this is not an interrupt.
 unsafe fn lower(boost: *mut Boost) {
-    // SAFETY: [I1] no other code acts on the thread, so neither changes.
-    let (task, saved) = unsafe { ((*boost).task, (*boost).saved) };
+    // SAFETY: [I2] the thread is in the table.
+    let thread = unsafe { thread_of(boost) };
+    // SAFETY: [I1] no other code acts on the thread, so this does not change.
+    let saved = unsafe { (*boost).saved };
     // SAFETY: [I3] the task is valid.
-    let replaced = unsafe { glue::expedite_lower(task, &saved) } != 0;
-    let mut snapshot = Snapshot::default();
+    let replaced = unsafe { glue::expedite_lower(thread.task, &saved) } != 0;
     // SAFETY: [I3] the task is valid.
-    unsafe { glue::expedite_snapshot(task, &mut snapshot) };
+    let snapshot = unsafe { Snapshot::of(thread.task) };
     let _flag = state::with(|state| {
-        // SAFETY: [I2] the thread is in the table, and the lock is held.
+        // SAFETY: the lock is held.
         let boost = unsafe { &mut *boost };
-        let before = boost.counts;
-        bump(&mut boost.counts.drops);
-        if replaced {
-            bump(&mut boost.counts.replaced);
-        }
         let now = Nanos(glue::clock());
-        let flag = state.accounts.end(boost, snapshot.runtime, Some(snapshot.cpu), now, &state.terms);
-        state.totals.counts.add_new(&before, &boost.counts);
-        flag
+        let slept = boost.slept(thread, &snapshot, now);
+        let ran = snapshot.runtime.saturating_sub(boost.runtime);
+        for counts in [&mut boost.counts, &mut state.totals.counts] {
+            bump(&mut counts.drops);
+            if replaced {
+                bump(&mut counts.replaced);
+            }
+            counts.boosted_ns = counts.boosted_ns.wrapping_add(ran);
+            counts.slept_ns = counts.slept_ns.wrapping_add(slept.0);
+        }
+        state.accounts.end(boost, snapshot.runtime, slept, Some(snapshot.cpu), now, &state.terms)
     });
 }
 
 impl Accounting {
-    /// Ends a boost: charges the time that the thread ran, and makes the boost `Idle`. Returns the flag's account, which
-    /// must not be dropped under the lock.
+    /// Ends a boost: charges the time that the thread ran, and other time that counts, and makes the boost `Idle`. Returns the
+    /// flag's account, which must not be dropped under the lock.
     fn end(
         &mut self,
         boost: &mut Boost,
         runtime: u64,
+        other: Nanos,
         cpu: Option<u32>,
         now: Nanos,
         terms: &Terms,
@@ -238,11 +280,11 @@ impl Accounting {
         let mut reservation = boost.reservation.take()?;
         let terms = Terms { slice: boost.slice, ..*terms };
         let used = Nanos(runtime.saturating_sub(boost.runtime));
-        boost.counts.boosted_ns = boost.counts.boosted_ns.saturating_add(used.0);
+        let price = PRICE.after(other);
         let (budget, cpu) = (boost.budget, cpu.unwrap_or(reservation.cpu()));
-        let flag = self.settle_flag(&mut reservation, used.after(PRICE), now);
+        let flag = self.settle_limits(&mut reservation, used.after(price), now);
         boost.budget = self.settle(reservation, cpu, budget, |accounts| {
-            let accounts = boost.ran(runtime, PRICE, accounts, now, &terms);
+            let accounts = boost.ran(runtime, price, accounts, now, &terms);
             let dropped = step(boost.phase, accounts, Event::Dropped, now, &terms);
             boost.phase = dropped.phase;
             dropped.accounts
@@ -259,9 +301,8 @@ impl Accounting {
 pub(crate) unsafe extern "C" fn expedite_timer(timer: *mut bindings::hrtimer) -> u32 {
     // SAFETY: only boosts have such timers.
     let boost = unsafe { kernel::container_of!(timer, Boost, timer) };
-    let mut snapshot = Snapshot::default();
     // SAFETY: [I2] the thread is valid while its timer runs, and [I3] so is its task.
-    unsafe { glue::expedite_snapshot((*boost).task, &mut snapshot) };
+    let snapshot = unsafe { Snapshot::of(thread_of(boost).task) };
     let now = Nanos(glue::clock());
     let again = state::with(|_| {
         // SAFETY: [I1] the thread is `Raised`, so the timer acts on it.
@@ -280,6 +321,18 @@ pub(crate) unsafe extern "C" fn expedite_timer(timer: *mut bindings::hrtimer) ->
 }
 
 impl Boost {
+    /// Returns the time that the thread slept boosted and is charged for: none if it certainly waited for arrivals, otherwise all.
+    /// Called once in each boost, at its end.
+    fn slept(&self, thread: &Thread, snapshot: &Snapshot, now: Nanos) -> Nanos {
+        let waited_for_arrivals = thread.sleeps.end(snapshot.sleeps.saturating_sub(self.sleeps), snapshot);
+        if waited_for_arrivals && self.is_pinned {
+            return Nanos::ZERO;
+        }
+        let ran = Nanos(snapshot.runtime.saturating_sub(self.runtime));
+        let waited = Nanos(snapshot.waited.saturating_sub(self.waited));
+        now.since(self.raised_at).since(ran).since(waited)
+    }
+
     /// Returns the rest of the slice, which begins when the thread is dispatched. The first call comes a whole slice after
     /// the thread was raised. If the thread was dispatched by then, the end of the slice is fixed, and later dispatches do
     /// not change it.
@@ -290,6 +343,8 @@ impl Boost {
                 let dispatched = Nanos(snapshot.arrival).max(self.raised_at).min(now);
                 *self.until.insert(dispatched.after(self.slice))
             }
+            // The arrival has not woken it.
+            None if snapshot.is_asleep => return Nanos::ZERO,
             None if now.since(self.raised_at) > UNDISPATCHED => return Nanos::ZERO,
             None => return self.slice,
         };

@@ -7,16 +7,26 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::bindings;
 use kernel::prelude::*;
 
-use super::{Boost, Stage, Thread};
+use super::{Boost, Stage, Tally, Thread};
+use crate::abi::Totals;
 use crate::glue::{self, Snapshot};
 use crate::policy::time::Nanos;
-use crate::state::{self, Totals};
+use crate::state;
 
 /// Number of lists of threads; the address of the task selects one.
 const BUCKETS: usize = 256;
 
 /// Maximum number of threads in the table; others are not boosted.
 const MAX_THREADS: u32 = 8192;
+
+/// Maximum number of threads of one user.
+const MAX_PER_USER: u16 = 1024;
+
+/// Number of counters of threads by user. Users with the same counter share the maximum.
+const USERS: usize = 256;
+
+/// Arrivals for threads that are not in the table.
+pub(super) static OTHERS: Tally = Tally::new();
 
 /// Time without an arrival after which a thread is removed.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_millis(2_000);
@@ -27,6 +37,7 @@ static THREADS: [AtomicPtr<Thread>; BUCKETS] = [const { AtomicPtr::new(null_mut(
 /// The right to change the lists.
 pub(crate) struct Table {
     count: u32,
+    by_user: [u16; USERS],
 }
 
 fn bucket(task: *mut bindings::task_struct) -> Option<&'static AtomicPtr<Thread>> {
@@ -54,11 +65,12 @@ pub(super) unsafe fn find(task: *mut bindings::task_struct) -> *mut Thread {
 
 /// Adds the tallies of all threads, which are counted without the lock.
 pub(crate) fn add_tallies(_lists: &Table, totals: &mut Totals) {
+    OTHERS.add_to_totals(totals);
     for bucket in &THREADS {
         let mut at = bucket.load(Ordering::Acquire);
         // SAFETY: [I2] each link of a bucket is a thread, or null, and the lock of the state is held.
         while let Some(thread) = unsafe { at.as_ref() } {
-            thread.tally.add_to(&mut totals.counts, Some(&mut totals.by_way));
+            thread.tally.add_to_totals(totals);
             at = thread.next.load(Ordering::Acquire);
         }
     }
@@ -66,16 +78,26 @@ pub(crate) fn add_tallies(_lists: &Table, totals: &mut Totals) {
 
 impl Table {
     pub(crate) const fn new() -> Self {
-        Self { count: 0 }
+        Self { count: 0, by_user: [0; USERS] }
     }
 
-    /// Inserts a thread. Returns it if the table is full or already has it.
+    /// Returns the number of threads of a user.
+    fn of_user(&mut self, uid: u32) -> Option<&mut u16> {
+        // The remainder of a prime number, as ids of users are often consecutive in ranges of powers of two.
+        self.by_user.get_mut(uid as usize % 251)
+    }
+
+    /// Inserts a thread. Returns it if the table is full, has as many of its user as it may, or already has it.
     pub(super) fn insert(&mut self, thread: KBox<Thread>) -> Option<KBox<Thread>> {
         // SAFETY: the lock is held: the table is borrowed from the state only.
         if self.count >= MAX_THREADS || !unsafe { find(thread.task) }.is_null() {
             return Some(thread);
         }
         let Some(bucket) = bucket(thread.task) else { return Some(thread) };
+        let Some(of_user) = self.of_user(thread.uid).filter(|count| **count < MAX_PER_USER) else {
+            return Some(thread);
+        };
+        *of_user = of_user.saturating_add(1);
         thread.next.store(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
         // SYNC: publishes the thread; pairs with the loads in `find`.
         bucket.store(KBox::into_raw(thread), Ordering::Release);
@@ -102,8 +124,11 @@ impl Table {
                     link.store(thread.next.load(Ordering::Relaxed), Ordering::Release);
                     thread.next.store(out, Ordering::Release);
                     out = this;
-                    thread.tally.move_to(&mut totals.counts, &mut totals.by_way);
+                    thread.tally.move_to(totals);
                     self.count = self.count.saturating_sub(1);
+                    if let Some(of_user) = self.of_user(thread.uid) {
+                        *of_user = of_user.saturating_sub(1);
+                    }
                 } else {
                     link = &thread.next;
                 }
@@ -123,11 +148,10 @@ impl Table {
 pub(crate) fn forget_idle() {
     let now = Nanos(glue::clock());
     let out = state::with(|state| {
-        let accounts = state.accounts.forget_idle(&state.terms.caps, now);
+        let accounts = state.accounts.forget_idle(now);
         let threads = state.threads.take_out(&mut state.totals, |thread, boost| {
-            let mut snapshot = Snapshot::default();
             // SAFETY: [I3] the task is valid.
-            unsafe { glue::expedite_snapshot(thread.task, &mut snapshot) };
+            let snapshot = unsafe { Snapshot::of(thread.task) };
             let is_old = now.since(Nanos(thread.last_call.load(Ordering::Relaxed))) > FORGOTTEN_AFTER;
             snapshot.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
         });
@@ -171,7 +195,7 @@ unsafe fn free_all(mut list: *mut Thread) {
         let this = list;
         list = thread.next.load(Ordering::Relaxed);
         // Counts that were added after the removal.
-        state::with(|state| thread.tally.move_to(&mut state.totals.counts, &mut state.totals.by_way));
+        state::with(|state| thread.tally.move_to(&mut state.totals));
         let boost = thread.boost.get();
         // SAFETY: as the caller guarantees. The interrupt work may still be about to return.
         unsafe { bindings::irq_work_sync(&raw mut (*boost).afterwards) };

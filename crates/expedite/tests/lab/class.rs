@@ -24,7 +24,7 @@ fn class(tid: i32) -> i32 {
 }
 
 /// Class of a boosted thread.
-const BOOSTED: i32 = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+const BOOSTED: i32 = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
 
 fn set_class(tid: i32, class: i32, priority: i32) {
     let parameters = libc::sched_param { sched_priority: priority };
@@ -75,9 +75,9 @@ impl<T: Send + 'static> Handler<T> {
 
     fn until_settled(&self) -> Option<Counts> {
         until("every boost has ended", || {
-            self.device.query(self.thread.tid).map_or(true, |counts| is_settled(&counts))
+            self.device.query(self.thread.tid).map_or(true, |state| is_settled(&state.counts))
         });
-        self.device.query(self.thread.tid).ok()
+        self.device.query(self.thread.tid).ok().map(|state| state.counts)
     }
 
     /// Sends messages until the result is `wanted`.
@@ -99,11 +99,11 @@ fn a_boosted_thread_is_real_time_and_gets_its_class_back() {
     let _module = Module::load(&long_boosts());
     let handler = Handler::start(|| class(0));
     set_class(handler.thread.tid, libc::SCHED_BATCH, 0);
-    set_nice(handler.thread.tid, 7);
+    set_nice(handler.thread.tid, -7);
     handler.message_until("the boost", |class| *class == BOOSTED);
     let counts = handler.until_settled().unwrap();
     assert!(counts.direct >= 1 && counts.drops == counts.direct && counts.replaced == 0, "{counts:?}");
-    assert_eq!((class(handler.thread.tid), nice(handler.thread.tid)), (libc::SCHED_BATCH, 7));
+    assert_eq!((class(handler.thread.tid), nice(handler.thread.tid)), (libc::SCHED_BATCH, -7));
     handler.end();
 }
 
@@ -122,13 +122,12 @@ fn the_class_of_a_real_time_thread_is_unchanged() {
     handler.end();
 }
 
-#[test]
-#[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_class_set_during_a_boost_stays() {
+/// Sets a class while a thread is boosted, and checks that it stays.
+fn check_class_set_during_a_boost(new_class: i32, priority: i32) {
     let _module = Module::load(&long_boosts());
-    let handler = Handler::start(|| {
+    let handler = Handler::start(move || {
         if class(0) == BOOSTED {
-            set_class(0, libc::SCHED_BATCH, 0);
+            set_class(0, new_class, priority);
         }
     });
     for _ in 0..TRIES {
@@ -140,8 +139,59 @@ fn a_class_set_during_a_boost_stays() {
     }
     let counts = handler.until_settled().unwrap();
     assert!(counts.replaced > 0, "no class was set during a boost: {counts:?}");
-    assert_eq!(class(handler.thread.tid), libc::SCHED_BATCH);
+    assert_eq!(class(handler.thread.tid), new_class);
     handler.end();
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_class_set_during_a_boost_stays() {
+    check_class_set_during_a_boost(libc::SCHED_BATCH, 0);
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_real_time_class_of_prontos_own_tier_set_during_a_boost_stays() {
+    check_class_set_during_a_boost(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_thread_that_is_to_run_after_others_is_not_boosted() {
+    let _module = Module::load(GENEROUS);
+    let handler = Handler::start(|| ());
+    set_nice(handler.thread.tid, 1);
+    for _ in 0..3 {
+        handler.message();
+    }
+    set_nice(handler.thread.tid, 0);
+    set_class(handler.thread.tid, libc::SCHED_IDLE, 0);
+    for _ in 0..3 {
+        handler.message();
+    }
+    let counts = handler.until_settled().unwrap();
+    assert_eq!((counts.behind, counts.boosts()), (6, 0), "{counts:?}");
+    handler.end();
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_workers_are_just_above_boosted_threads() {
+    let _module = Module::load(&[]);
+    let all = std::fs::read_dir("/proc").unwrap();
+    let numbers = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
+    let is_worker = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("expedite/"))
+    };
+    let priority = |pid: i32| {
+        let mut parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the structure lives during the call.
+        assert_eq!(unsafe { libc::sched_getparam(pid, &raw mut parameters) }, 0);
+        (class(pid), parameters.sched_priority)
+    };
+    let workers: Vec<_> = numbers.filter(is_worker).map(priority).collect();
+    // One for each of two CPUs, and one for any.
+    assert_eq!(workers, [(libc::SCHED_FIFO, 2); 3]);
 }
 
 #[test]

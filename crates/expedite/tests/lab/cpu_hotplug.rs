@@ -64,15 +64,17 @@ fn boosts(cpu: Option<usize>) -> u64 {
             read(&receiver);
         }
     });
-    let settled = || device.query(handler.tid).map_or(true, |counts| is_settled(&counts));
+    let settled = || device.query(handler.tid).map_or(true, |state| is_settled(&state.counts));
     for round in 1..=ROUNDS {
         handler.until_it_sleeps();
         until("every boost has ended", settled);
         write(&sender);
-        until("the arrival is counted", || device.query(handler.tid).is_ok_and(|it| it.calls >= round));
+        until("the arrival is counted", || {
+            device.query(handler.tid).is_ok_and(|it| it.counts.calls >= round)
+        });
     }
     until("every boost has ended", settled);
-    let counts = device.query(handler.tid).unwrap();
+    let counts = device.query(handler.tid).unwrap().counts;
     handler.join();
     assert_eq!(counts.direct + counts.worker, counts.drops, "{counts:?}");
     counts.worker

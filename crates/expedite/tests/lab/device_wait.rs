@@ -61,7 +61,7 @@ fn a_thread_that_waits_through_the_device_is_boosted() {
         };
         check(ends.name, "wait", counted(&ends, wait, ROUNDS));
     }
-    assert!(counter(&module, "told_wait") >= 5 * ROUNDS, "{:?}", module.counters());
+    assert!(counter(&module, "by_wait") >= 5 * ROUNDS, "{:?}", module.counters());
     assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
 }
 

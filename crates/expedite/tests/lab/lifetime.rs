@@ -123,7 +123,7 @@ fn a_duplicate_keeps_the_flag_and_unflagging_needs_no_particular_descriptor() {
     });
     waiter.until_it_sleeps();
     write(&other);
-    until("the waiter was boosted", || device.query(waiter.tid).is_ok_and(|it| it.direct == 1));
+    until("the waiter was boosted", || device.query(waiter.tid).is_ok_and(|it| it.counts.direct == 1));
     waiter.join().unwrap();
     device.unflag(&duplicate).unwrap();
     assert_eq!(device.unflag(&duplicate), Err(Refused::Unknown));

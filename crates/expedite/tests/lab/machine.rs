@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -13,6 +13,7 @@ use std::time::Instant;
 use nix::poll::{PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
+use pronto_expedite::{Device, Totals};
 
 /// Time limit of every wait, also sufficient on a busy host.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -30,25 +31,46 @@ impl Module {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // A failed test may have left the module loaded.
         let _ = Command::new("rmmod").arg("expedite").output().unwrap();
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
-        run(Command::new("insmod").arg(module).args(parameters));
-        if !Path::new("/sys/kernel/debug/expedite").exists() {
-            run(Command::new("mount").args(["-t", "debugfs", "debugfs", "/sys/kernel/debug"]));
-        }
+        let output = try_to_load(parameters);
+        assert!(output.status.success(), "{parameters:?}: {output:?}");
         Self(alone)
     }
 
-    /// Returns the module's counters, over all threads.
-    pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
-        let text = fs::read_to_string("/sys/kernel/debug/expedite/counters").unwrap();
-        text.lines()
-            .map(|line| {
-                let (name, value) = line.split_once(' ').unwrap();
-                (name.to_owned(), value.parse().unwrap())
-            })
-            .collect()
+    /// Returns the module's counters, over all threads, by name.
+    pub(crate) fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let Totals { flags, threads, accounts, by_way, counts, .. } =
+            Device::open().unwrap().totals().unwrap();
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+        BTreeMap::from([
+            ("flags", flags),
+            ("threads", threads),
+            ("accounts", accounts),
+            ("by_read", by_way.read),
+            ("by_poll", by_way.poll),
+            ("by_epoll", by_way.epoll),
+            ("by_io_uring", by_way.io_uring),
+            ("by_wait", by_way.wait),
+            ("named", by_way.named),
+            ("calls", counts.calls),
+            ("direct", counts.direct),
+            ("worker", counts.worker),
+            ("running", counts.running),
+            ("boosted", counts.boosted),
+            ("realtime", counts.realtime),
+            ("idle", counts.idle),
+            ("behind", counts.behind),
+            ("locked", counts.locked),
+            ("denied_thread", counts.denied_thread),
+            ("denied_user", counts.denied_user),
+            ("denied_cpu", counts.denied_cpu),
+            ("denied_flag", counts.denied_flag),
+            ("denied_group", counts.denied_group),
+            ("denied_memory", counts.denied_memory),
+            ("drops", counts.drops),
+            ("replaced", counts.replaced),
+            ("boosted_ns", nanoseconds(counts.boosted_time)),
+            ("slept_ns", nanoseconds(counts.slept_time)),
+        ])
     }
 }
 
@@ -59,10 +81,18 @@ impl Drop for Module {
     }
 }
 
-pub(crate) fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+/// Tries to load the module with parameters `name=value`.
+pub(crate) fn try_to_load(parameters: &[&str]) -> Output {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
+    let mut insert = Command::new("insmod");
+    insert.arg(module).args(parameters);
+    // Most tests run on an idle machine, where a thread needs no boost.
+    if !parameters.iter().any(|parameter| parameter.starts_with("even_if_idle")) {
+        insert.arg("even_if_idle=1");
+    }
+    insert.output().unwrap()
 }
 
 #[expect(clippy::disallowed_methods, reason = "time limits of tests use real time")]

@@ -5,13 +5,19 @@
 
 mod class;
 mod cpu_hotplug;
+mod crowd;
 mod device_wait;
+mod evasion;
 mod hostile;
 mod lifetime;
+mod log;
 mod machine;
 mod misuse;
 mod named;
 mod own_cap;
+mod parameters;
+mod program;
 mod random;
 mod storm;
+mod users;
 mod waiting;

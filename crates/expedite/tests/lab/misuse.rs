@@ -11,12 +11,14 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use nix::sys::eventfd::EventFd;
 use pronto_expedite::{Device, Flag, Refused, THIS_THREAD};
 
-use crate::machine::{Module, Numbered, run};
+use crate::machine::{Module, Numbered};
+use crate::program::run;
 
 const FLAG: c_ulong = 0x4020_45e0;
 const UNFLAG: c_ulong = 0x4004_45e1;
-const QUERY: c_ulong = 0xc080_45e2;
+const QUERY: c_ulong = 0xc0a8_45e2;
 const WAIT: c_ulong = 0x4010_45e3;
+const TOTALS: c_ulong = 0x80e0_45e4;
 
 /// `struct expedite_flag`, as words of 32 bits: fd, tid, slice, percent, reserved.
 type Words = [i32; 8];
@@ -46,7 +48,7 @@ fn unknown_requests_and_sizes_are_refused() {
         for direction in 0..4 {
             for size in sizes {
                 let request_number = (direction << 30) | (size << 16) | (c_ulong::from(b'E') << 8) | number;
-                if [FLAG, UNFLAG, QUERY, WAIT].contains(&request_number) {
+                if [FLAG, UNFLAG, QUERY, WAIT, TOTALS].contains(&request_number) {
                     continue;
                 }
                 let result = request(&device, request_number, room.as_mut_ptr().cast());
@@ -65,7 +67,7 @@ fn invalid_addresses_are_refused() {
     for address in
         [null_mut(), core::ptr::without_provenance_mut(1), core::ptr::without_provenance_mut(kernel)]
     {
-        for number in [FLAG, UNFLAG, QUERY, WAIT] {
+        for number in [FLAG, UNFLAG, QUERY, WAIT, TOTALS] {
             assert_eq!(request(&device, number, address), Err(Errno::EFAULT), "{number:#x} {address:?}");
         }
     }

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use nix::errno::Errno;
 use pronto_expedite::{Device, Flag};
 
-use crate::machine::{Module, Numbered, run, until};
+use crate::machine::{Module, Numbered, until};
+use crate::program::run;
 use crate::waiting::{GENEROUS, write};
 
 /// `struct iocb` of `linux/aio_abi.h`.
@@ -33,28 +34,46 @@ struct Request {
 /// `IOCB_CMD_POLL`.
 const AIO_POLL: u16 = 5;
 
-/// Waits until a descriptor is readable with the kernel's asynchronous I/O, whose callback the module does not recognise.
-fn wait_by_aio(fd: &OwnedFd) {
-    let call = |result: c_long| Errno::result(result).unwrap();
-    let mut context: u64 = 0;
-    // SAFETY: the kernel writes to the variable during the call.
-    call(unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) });
-    let mut request = Request {
-        opcode: AIO_POLL,
-        fd: fd.as_raw_fd().cast_unsigned(),
-        buffer: u64::from(libc::POLLIN.cast_unsigned()),
-        ..Request::default()
-    };
-    let list = [&raw mut request];
-    // SAFETY: list and request outlive the call, and the kernel copies them.
-    call(unsafe { libc::syscall(libc::SYS_io_submit, context, 1, list.as_ptr()) });
-    let mut events = [0_u64; 4];
-    let forever = core::ptr::null_mut::<libc::timespec>();
-    // SAFETY: there is room for one event, which the kernel writes during the call.
-    let count = unsafe { libc::syscall(libc::SYS_io_getevents, context, 1, 1, events.as_mut_ptr(), forever) };
-    assert_eq!(call(count), 1);
-    // SAFETY: no request of the context is pending.
-    call(unsafe { libc::syscall(libc::SYS_io_destroy, context) });
+/// A queue of the kernel's asynchronous I/O, whose callback the module does not recognise.
+pub(crate) struct Aio(u64);
+
+fn call(result: c_long) -> c_long {
+    Errno::result(result).unwrap()
+}
+
+impl Aio {
+    pub(crate) fn new() -> Self {
+        let mut context: u64 = 0;
+        // SAFETY: the kernel writes to the variable during the call.
+        call(unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) });
+        Self(context)
+    }
+
+    /// Waits until a descriptor is readable.
+    pub(crate) fn wait(&self, fd: &OwnedFd) {
+        let mut request = Request {
+            opcode: AIO_POLL,
+            fd: fd.as_raw_fd().cast_unsigned(),
+            buffer: u64::from(libc::POLLIN.cast_unsigned()),
+            ..Request::default()
+        };
+        let list = [&raw mut request];
+        // SAFETY: list and request outlive the call, and the kernel copies them.
+        call(unsafe { libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_ptr()) });
+        let mut events = [0_u64; 4];
+        let forever = core::ptr::null_mut::<libc::timespec>();
+        // SAFETY: there is room for one event, which the kernel writes during the call.
+        let count =
+            unsafe { libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, events.as_mut_ptr(), forever) };
+        assert_eq!(call(count), 1);
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        // SAFETY: no request of the context is pending.
+        call(unsafe { libc::syscall(libc::SYS_io_destroy, self.0) });
+    }
 }
 
 #[test]
@@ -65,11 +84,11 @@ fn the_flags_thread_is_boosted_if_the_waiter_is_unknown() {
     let (one, other) = UnixStream::pair().unwrap();
     let (one, other): (OwnedFd, OwnedFd) = (one.into(), other.into());
     let reader = one.try_clone().unwrap();
-    let waiter = Numbered::spawn(move || wait_by_aio(&reader));
+    let waiter = Numbered::spawn(move || Aio::new().wait(&reader));
     device.flag(&one, Flag { thread: waiter.tid, ..Flag::default() }).unwrap();
     waiter.until_it_sleeps();
     write(&other);
-    until("the named thread was boosted", || device.query(waiter.tid).is_ok_and(|it| it.direct == 1));
+    until("the named thread was boosted", || device.query(waiter.tid).is_ok_and(|it| it.counts.worker == 1));
     waiter.join();
     let counters = module.counters();
     assert_eq!((counters["named"], counters["calls"]), (1, 1), "{counters:?}");
@@ -139,7 +158,7 @@ fn a_thread_that_waits_for_completions_is_boosted() {
     assert!(client.wait().unwrap().success() && server.wait().unwrap().success());
     let counters = module.counters();
     println!("{counters:?}");
-    assert!(counters["told_read"] >= 100, "{counters:?}");
+    assert!(counters["by_read"] >= 100, "{counters:?}");
     assert!(counters["direct"] + counters["worker"] >= 100, "{counters:?}");
     until("no flag is left", || module.counters()["flags"] == 0);
     run(Command::new("lab-nodes").arg("0"));

@@ -37,7 +37,7 @@ const ROUNDS: usize = 5;
 const PAUSE: u8 = 8;
 
 /// Extra instructions that an arrival with a denied boost may cost, compared with one without a flag.
-const DENIED: u128 = 500;
+const DENIED: u128 = 310;
 
 /// Instructions by which two medians of the same code may differ.
 const UNFLAGGED: u128 = 100;
@@ -205,8 +205,8 @@ fn measure(name: &str, connect: fn() -> Ends) -> [Figures; SETTINGS.len()] {
     rounds.map(|rounds| Figures::of(&rounds))
 }
 
-/// Checks that a boost makes the handler's delay close to that of always-FIFO, and nearly removes its waits for other threads.
-fn check_boost(name: &str, connect: fn() -> Ends) {
+/// Checks that a boost makes the handler's delay close to that of always-FIFO, and its waits for other threads `factor` times shorter.
+fn check_boost(name: &str, connect: fn() -> Ends, factor: u32) {
     let [off, module, fifo] = measure(name, connect);
     assert!(
         10 * module.delay <= 16 * fifo.delay,
@@ -216,7 +216,7 @@ fn check_boost(name: &str, connect: fn() -> Ends) {
     );
     // Not `<=`: a kernel that does not count waits reports 0 for all settings.
     assert!(
-        5 * module.wait < off.wait,
+        factor * module.wait < off.wait,
         "waits {:?} with a boost, {:?} without the module",
         module.wait,
         off.wait
@@ -226,13 +226,13 @@ fn check_boost(name: &str, connect: fn() -> Ends) {
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_flagged_unix_socket_is_nearly_as_fast_as_always_fifo() {
-    check_boost("unix socket", unix);
+    check_boost("unix socket", unix, 15);
 }
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_flagged_tcp_connection_is_nearly_as_fast_as_always_fifo() {
-    check_boost("tcp", tcp);
+    check_boost("tcp", tcp, 10);
 }
 
 /// Measures how long a thread that keeps computing is boosted.
@@ -249,8 +249,8 @@ fn time_boosted(slice: Duration) -> Duration {
     });
     greedy.until_it_sleeps();
     assert_eq!(nix::unistd::write(&sender, &[0; 8]).unwrap(), 8);
-    until("the boost has ended", || device.query(greedy.tid).is_ok_and(|counts| counts.drops == 1));
-    let time = device.query(greedy.tid).unwrap().boosted_time;
+    until("the boost has ended", || device.query(greedy.tid).is_ok_and(|state| state.counts.drops == 1));
+    let time = device.query(greedy.tid).unwrap().counts.boosted_time;
     greedy.join();
     time
 }
@@ -301,7 +301,7 @@ fn time_of_write(flag_through: Option<&Device>) -> u128 {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_denied_boost_costs_at_most_500_instructions() {
+fn a_denied_boost_costs_at_most_310_instructions() {
     for (cause, counter) in [
         ("thread_percent=0", "denied_thread"),
         ("user_percent=0", "denied_user"),

@@ -27,6 +27,8 @@ pub(crate) struct Needs {
     pub(crate) nodes: u32,
     /// Number of CPUs of the machine.
     pub(crate) cpus: u32,
+    /// Numbers of CPUs for individual test targets of the package, by name.
+    pub(crate) cpus_of: BTreeMap<String, u32>,
     /// Whether the machine has two NUMA nodes, and a network card on the second.
     pub(crate) numa: bool,
     /// How instructions are executed. Test programs with equal CPUs, NUMA nodes and accelerator share a machine.
@@ -47,6 +49,7 @@ impl Default for Needs {
         Self {
             nodes: 0,
             cpus: 2,
+            cpus_of: BTreeMap::new(),
             numa: false,
             accelerator: Accelerator::default(),
             accelerators: BTreeMap::new(),
@@ -61,7 +64,8 @@ impl Needs {
     /// Returns the needs of one test target of the package.
     fn of(&self, target: &str) -> Self {
         let accelerator = self.accelerators.get(target).copied().unwrap_or(self.accelerator);
-        Self { accelerator, ..self.clone() }
+        let cpus = self.cpus_of.get(target).copied().unwrap_or(self.cpus);
+        Self { accelerator, cpus, ..self.clone() }
     }
 }
 
