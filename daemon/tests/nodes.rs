@@ -251,6 +251,19 @@ fn transparent_huge_pages_are_disabled() {
     std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
 }
 
+/// Shows: operations.real-time-limit
+#[test]
+fn real_time_threads_have_a_limit() {
+    let dir = directory("real-time");
+    let daemon = start(&config(&dir, 1, ""));
+    let limits =
+        std::fs::read_to_string(format!("/proc/{}/limits", daemon.0.id())).expect("the process exists");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout")).expect("the limit");
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers.len() == 2 && numbers.iter().all(|us| *us <= 2_000_000), "{line}");
+    std::fs::remove_dir_all(&dir).expect("the directory belongs to this test");
+}
+
 /// Shows: operations.other-hosts, operations.unknown-keys
 #[test]
 fn errors_suggest_an_action() {

@@ -54,7 +54,10 @@ struct expedite_counts {
 	__u64 realtime;
 	/* Not boosted, as a CPU on which it may run was idle. */
 	__u64 idle;
-	/* Not boosted, as it or its group is to run after others: a positive nice value, SCHED_IDLE, cpu.idle. */
+	/*
+	 * Not boosted, as its group is to run after others (cpu.idle), or it is itself (a positive nice value, or
+	 * SCHED_IDLE) and may not change that.
+	 */
 	__u64 behind;
 	/* Not boosted, as it waits for a lock with priority inheritance, whose owner would be boosted instead. */
 	__u64 locked;

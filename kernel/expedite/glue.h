@@ -53,7 +53,7 @@ struct expedite_obstacles {
 	bool is_asleep;
 	bool is_realtime;	/* or has inherited such a priority */
 	bool is_ending;		/* or is a kernel thread */
-	bool is_behind;		/* is to run after others */
+	bool is_behind;		/* is to run after others, expedite_is_behind() */
 	bool is_locked;		/* waits for a lock with priority inheritance */
 };
 
@@ -98,6 +98,7 @@ int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags
 void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obstacles);
 
 u32 expedite_payer(struct task_struct *task);
+bool expedite_is_behind(struct task_struct *task);
 bool expedite_finds_idle_cpu(struct task_struct *task);
 void expedite_groups(struct task_struct *task, struct expedite_thread *thread);
 

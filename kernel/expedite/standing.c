@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The standing of a thread: the user who pays for it, the limits of its groups, and whether it needs a boost at all. */
+#include <linux/capability.h>
 #include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/sched.h>
 #include <linux/sched/prio.h>
+#include <linux/sched/signal.h>
 #include <linux/topology.h>
 #include <linux/user_namespace.h>
 #ifdef CONFIG_X86
@@ -40,6 +42,21 @@ u32 expedite_payer(struct task_struct *task)
 u32 expedite_caller(void)
 {
 	return expedite_payer(current);
+}
+
+/*
+ * Returns whether the thread is to run after others, by a positive nice value or by SCHED_IDLE, and may not change this itself. Its
+ * children during a boost would have nice value 0, since the kernel resets the class on fork in this way.
+ */
+bool expedite_is_behind(struct task_struct *task)
+{
+	const struct cred *cred;
+
+	if (likely(READ_ONCE(task->static_prio) <= DEFAULT_PRIO && READ_ONCE(task->policy) != SCHED_IDLE))
+		return false;
+	cred = rcu_dereference_raw(task->real_cred);
+	return task_rlimit(task, RLIMIT_NICE) < nice_to_rlimit(0) &&
+	       !(cred->user_ns == &init_user_ns && cap_raised(cred->cap_effective, CAP_SYS_NICE));
 }
 
 #ifdef CONFIG_X86

@@ -47,7 +47,7 @@ void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread)
 		.is_asleep = READ_ONCE(task->__state) != TASK_RUNNING,
 		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
 		.is_ending = READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD),
-		.is_behind = READ_ONCE(task->static_prio) > DEFAULT_PRIO || READ_ONCE(task->policy) == SCHED_IDLE,
+		.is_behind = expedite_is_behind(task),
 		.is_locked = READ_ONCE(task->pi_blocked_on),
 	};
 	rcu_read_lock();

@@ -126,7 +126,7 @@ void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obs
 		.is_asleep = READ_ONCE(task->__state) != TASK_RUNNING,
 		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
 		.is_ending = READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD),
-		.is_behind = READ_ONCE(task->static_prio) > DEFAULT_PRIO || READ_ONCE(task->policy) == SCHED_IDLE,
+		.is_behind = expedite_is_behind(task),
 		.is_locked = READ_ONCE(task->pi_blocked_on),
 	};
 }
@@ -219,7 +219,9 @@ static void search_queue(struct search *search, struct wait_queue_head *queue, s
 
 	lockdep_assert_held(&queue->lock);
 	list_for_each_entry_continue(entry, &queue->head, entry) {
-		if (search->found >= EXPEDITE_MAX_WAITERS || ++search->examined > EXPEDITE_MAX_ENTRIES)
+		int found = search->found;
+
+		if (found >= EXPEDITE_MAX_WAITERS || ++search->examined > EXPEDITE_MAX_ENTRIES)
 			return;
 		switch (known_holds(entry->func)) {
 		case A_SLEEPER:
@@ -242,7 +244,7 @@ static void search_queue(struct search *search, struct wait_queue_head *queue, s
 			continue;
 		}
 		/* The kernel wakes one exclusive waiter, and none after it. */
-		if (search->found && entry->flags & WQ_FLAG_EXCLUSIVE)
+		if (search->found > found && entry->flags & WQ_FLAG_EXCLUSIVE)
 			return;
 	}
 }

@@ -47,7 +47,6 @@ const ROWS: &[Row] = &[
         code: &["crates/node/src/serving", "crates/node/src/threads"],
         runs: &["expedite-handler"],
         tests: &["crates/pronto/tests/lab_boost.rs::handlers_are_scheduled_as_their_tier_requires"],
-        remark: "A node over verbs is not boosted: it sleeps on nested epolls, which the module does not look into.",
         ..Row::DEFAULT
     },
     Row {

@@ -122,7 +122,8 @@ pub struct Counts {
     pub realtime: u64,
     /// No boost: a CPU on which the thread may run was idle.
     pub idle: u64,
-    /// No boost: the thread or its group is to run after others (a positive nice value, `SCHED_IDLE`, `cpu.idle`).
+    /// No boost: the thread's group is to run after others (`cpu.idle`), or the thread is (a positive nice value, or `SCHED_IDLE`) and
+    /// may not change that.
     pub behind: u64,
     /// No boost: the thread waited for a lock with priority inheritance, whose owner would have been boosted instead.
     pub locked: u64,

@@ -135,9 +135,33 @@ impl Booster for Flagged {
     }
 
     fn watch(&self, fd: i32) -> Result<(), BoostError> {
+        self.watch_nested(fd, 0)
+    }
+
+    fn before_wait(&self) {}
+
+    fn worked(&self) {}
+}
+
+/// Maximum depth of nested epolls (`EP_MAX_NESTS` in `fs/eventpoll.c`).
+const MAX_NESTS: u32 = 4;
+
+impl Flagged {
+    /// Flags the file of a descriptor; in place of an epoll instance, the files in it, of which one at least must be flagged.
+    fn watch_nested(&self, fd: i32, depth: u32) -> Result<(), BoostError> {
         match self.0.flag_number(fd, Flag::default()) {
             // `Flagged` means that another descriptor of the same file was flagged.
             Ok(()) | Err(Refused::Flagged) => Ok(()),
+            Err(Refused::Unsupported) if depth < MAX_NESTS => {
+                let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+                let results: Vec<_> = members(&info).map(|fd| self.watch_nested(fd, depth + 1)).collect();
+                let is_watched = results.iter().any(Result::is_ok);
+                if is_watched {
+                    Ok(())
+                } else {
+                    results.into_iter().next().unwrap_or(Err(BoostError::Unsupported))
+                }
+            }
             Err(Refused::Unsupported) => Err(BoostError::Unsupported),
             Err(Refused::NotPermitted | Refused::NotOwned) => Err(BoostError::System(libc::EPERM)),
             Err(Refused::Full) => Err(BoostError::System(libc::ENOSPC)),
@@ -145,10 +169,11 @@ impl Booster for Flagged {
             Err(_) => Err(BoostError::System(libc::EIO)),
         }
     }
+}
 
-    fn before_wait(&self) {}
-
-    fn worked(&self) {}
+/// Returns the descriptors in an epoll instance, from its `fdinfo` (`man 5 proc_pid_fdinfo`): lines `tfd: NUMBER events: ...`.
+fn members(info: &str) -> impl Iterator<Item = i32> {
+    info.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok())
 }
 
 /// A scheduling class that each adopted thread gets once.
@@ -196,4 +221,28 @@ impl Booster for Unboosted {
     fn before_wait(&self) {}
 
     fn worked(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
+    use super::*;
+
+    #[test]
+    fn the_members_of_an_epoll_are_found() {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let (one, other) = nix::unistd::pipe().unwrap();
+        epoll.add(&one, EpollEvent::new(EpollFlags::EPOLLIN, 1)).unwrap();
+        epoll.add(&other, EpollEvent::new(EpollFlags::EPOLLOUT, 2)).unwrap();
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", epoll.0.as_raw_fd())).unwrap();
+        let mut found: Vec<_> = members(&info).collect();
+        found.sort_unstable();
+        let mut expected = [one.as_raw_fd(), other.as_raw_fd()];
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{info}");
+        assert_eq!(members("pos:\t0\nflags:\t02").count(), 0);
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use nix::poll::{PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
 use nix::unistd::gettid;
 use pronto_core::Tier;
@@ -92,6 +93,13 @@ fn the_module_is_best_then_fifo_then_a_slice() {
         });
         waiter.join().unwrap();
     });
+    let epolls = [(); 2].map(|()| Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap());
+    let event = EventFd::new().unwrap();
+    epolls[0].add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0)).unwrap();
+    epolls[1].add(&epolls[0].0, EpollEvent::new(EpollFlags::EPOLLIN, 0)).unwrap();
+    let before = device.totals().unwrap().flags;
+    with.booster.watch(epolls[1].0.as_raw_fd()).unwrap();
+    assert_eq!(device.totals().unwrap().flags, before + 1, "the file in the nested epoll");
     drop((device, with));
     succeeds(Command::new("rmmod").arg("expedite"));
 }

@@ -1,5 +1,5 @@
 //! Nodes with a boost, on a stock kernel with the module. Threads that handle messages are scheduled as their tier requires, over
-//! shared memory and TCP, inline and on the pool.
+//! shared memory, TCP and RDMA, inline and on the pool.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use core::time::Duration;
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::poll::{PollTimeout, poll};
-use pronto::{Boost, Message, Node, Peer, WaitPolicy};
+use nix::sched::{CloneFlags, setns};
+use pronto::{Boost, Message, Node, Peer, Rdma, WaitPolicy};
 
 /// Number of calls. Only a handler that begins within the boost's slice observes the boost.
 const TRIES: u32 = 200;
@@ -21,7 +22,7 @@ struct Ask {}
 #[message(name = "boost.ask_pool", reply = Scheduled)]
 struct AskPool {}
 
-/// Scheduling policy of the handler's thread, as in `/proc`: 0 ordinary, 1 FIFO.
+/// Scheduling policy of the handler's thread, as in `/proc`: 0 ordinary, 1 FIFO (the tier of that name), 2 RR (the module).
 #[derive(Message, Debug, PartialEq, Eq)]
 #[message(name = "boost.scheduled")]
 struct Scheduled {
@@ -49,6 +50,7 @@ fn load_module() {
         "thread_percent=100",
         "user_percent=100",
         "cpu_percent=100",
+        "even_if_idle=1",
     ]));
 }
 
@@ -66,21 +68,46 @@ fn until(peer: &Peer, policy: u32) -> (bool, bool) {
     (inline, pooled)
 }
 
+/// Runs `work`, in the network namespace of a node of the lab if there is one. Threads that it starts stay there.
+fn within<T: Send>(node: Option<&str>, work: impl FnOnce() -> T + Send) -> T {
+    let work = move || {
+        if let Some(node) = node {
+            let namespace = fs::File::open(format!("/run/netns/{node}")).unwrap();
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
 fn check(boost: Boost, status: &str, policy: u32) {
-    for address in ["shm:@lab-boost", "tcp:127.0.0.1:0"] {
-        let server = Node::builder(1)
+    // The last address is that of the first node of the lab. Its link to the second one goes over RDMA.
+    for address in ["shm:@lab-boost", "tcp:127.0.0.1:0", "tcp:10.77.0.1:7701"] {
+        let is_remote = address.contains("10.77");
+        if is_remote && !cfg!(feature = "verbs") {
+            println!(
+                "skipped: RDMA: the tests were built without the feature `verbs`, which the daemon enables"
+            );
+            continue;
+        }
+        let of = |id| {
+            let node = Node::builder(id).rdma(if is_remote { Rdma::Require } else { Rdma::Auto });
+            if is_remote { node.plaintext_i_understand() } else { node }
+        };
+        let server = of(1)
             .boost(boost)
             // A node whose threads may be real-time ignores this policy and does not poll.
             .wait(WaitPolicy::Spin)
             .listen(address)
             .handle_inline(|_, _: Ask| scheduled())
-            .handle(|_, _: AskPool| scheduled())
-            .start()
-            .unwrap();
-        let client = Node::builder(2).wait(WaitPolicy::Block).peer(1, &server.listening()[0].to_string());
-        let client = client.start().unwrap();
+            .handle(|_, _: AskPool| scheduled());
+        let server = within(is_remote.then_some("n0"), || server.start().unwrap());
+        let client = of(2).wait(WaitPolicy::Block).peer(1, &server.listening()[0].to_string());
+        let client = within(is_remote.then_some("n1"), || client.start().unwrap());
         let peer = client.wait_for_peer(1, Duration::from_secs(20)).unwrap();
         assert_eq!(until(&peer, policy), (true, true), "{boost:?} {address}: {}", server.status().boost);
+        let provider = client.status().peers[0].info.map(|info| info.provider.to_string());
+        assert_eq!(provider.as_deref() == Some("verbs"), is_remote, "{address}: {provider:?}");
         let boost = server.status().boost;
         assert!(boost.starts_with(status) && !boost.contains("without it"), "{address}: {boost}");
     }
@@ -94,7 +121,7 @@ fn handlers_are_scheduled_as_their_tier_requires() {
     check(Boost::Fifo, "fifo", 1);
     check(Boost::Auto, "fifo (module: the module expedite is not loaded)", 1);
     load_module();
-    check(Boost::Module, "module", 1);
-    check(Boost::Auto, "module", 1);
+    check(Boost::Module, "module", 2);
+    check(Boost::Auto, "module", 2);
     run(Command::new("rmmod").arg("expedite"));
 }

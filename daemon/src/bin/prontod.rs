@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pronto::admin::{FIRST_VISITOR, recent};
 use pronto::{Config, DownCause, Event, Node, measure_thresholds};
 use tracing_subscriber::filter::LevelFilter;
@@ -62,6 +63,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let stop = stopping::block_signals()?;
     print_notes_on_panic();
     keep_small_pages();
+    bound_real_time();
     measure_thresholds();
     let node = builder.start().with_context(in_file)?;
     let listening: Vec<_> = node.listening().iter().map(ToString::to_string).collect();
@@ -107,6 +109,22 @@ fn keep_small_pages() {
         eprintln!(
             "prontod: cannot disable transparent huge pages: {errno}; messages may be delayed by the kernel (khugepaged)"
         );
+    }
+}
+
+/// Maximum time that a real-time thread of this process may run without sleeping: far more than a boost lasts. It protects the machine if
+/// a thread computes endlessly and the thread that should lower it (tier `fifo`) does not run either: the kernel ends the process.
+const REAL_TIME: Duration = Duration::from_secs(2);
+
+/// Sets the limit of [`REAL_TIME`], unless a lower one is set.
+fn bound_real_time() {
+    let bound = || {
+        let (_, hard) = getrlimit(Resource::RLIMIT_RTTIME)?;
+        let limit = u64::try_from(REAL_TIME.as_micros()).unwrap_or(u64::MAX).min(hard);
+        setrlimit(Resource::RLIMIT_RTTIME, limit, limit)
+    };
+    if let Err(errno) = bound() {
+        eprintln!("prontod: cannot limit the time of real-time threads: {errno}");
     }
 }
 

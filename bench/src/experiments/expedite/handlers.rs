@@ -67,9 +67,7 @@ fn lab(params: &Params) -> anyhow::Result<Option<Lab>> {
 fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let params = run.params;
     let mut report = Report::default();
-    report.note(
-        "skipped: verbs: a node waits for RDMA in nested epoll instances, which the module does not inspect",
-    );
+    report.note("skipped: verbs: the handler's and the sender's node run in one network namespace here");
     let [futex, eventfd] = wake_ups()?;
     let machine = Machine::prepare()?;
     let settings = Setting::kept(params, "setting");

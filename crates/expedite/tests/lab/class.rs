@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use pronto_expedite::{Counts, Device, Flag};
 
 use crate::machine::{Module, Numbered, receive, until};
+use crate::users::become_user;
 use crate::waiting::{GENEROUS, is_settled, write};
 
 /// Number of tries for an observation that succeeds only while a boost lasts.
@@ -157,9 +158,11 @@ fn the_real_time_class_of_prontos_own_tier_set_during_a_boost_stays() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn a_thread_that_is_to_run_after_others_is_not_boosted() {
+fn a_thread_that_must_run_after_others_is_not_boosted() {
     let _module = Module::load(GENEROUS);
-    let handler = Handler::start(|| ());
+    // The first message makes the thread that of another user, which has no privileges. The others find it asleep.
+    let handler = Handler::start(|| become_user(65_534));
+    handler.message();
     set_nice(handler.thread.tid, 1);
     for _ in 0..3 {
         handler.message();
@@ -170,7 +173,16 @@ fn a_thread_that_is_to_run_after_others_is_not_boosted() {
         handler.message();
     }
     let counts = handler.until_settled().unwrap();
-    assert_eq!((counts.behind, counts.boosts()), (6, 0), "{counts:?}");
+    assert_eq!((counts.behind, counts.boosts()), (6, 1), "{counts:?}");
+    handler.end();
+    // A privileged thread may set its nice value to 0, and is boosted.
+    let handler = Handler::start(|| ());
+    set_nice(handler.thread.tid, 10);
+    for _ in 0..3 {
+        handler.message();
+    }
+    let counts = handler.until_settled().unwrap();
+    assert_eq!((counts.behind, counts.boosts()), (0, 3), "{counts:?}");
     handler.end();
 }
 
