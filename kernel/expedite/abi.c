@@ -10,6 +10,7 @@ static_assert(EXPEDITE_UNFLAG == 0x400445e1);
 static_assert(EXPEDITE_QUERY == 0xc0a845e2);
 static_assert(EXPEDITE_WAIT == 0x401045e3);
 static_assert(EXPEDITE_TOTALS == 0x80e045e4);
+static_assert(EXPEDITE_FIND == 0x400445e5);
 static_assert(EXPEDITE_FLAGS_MAX == 1024);
 static_assert(EXPEDITE_FLAGS_PER_FILE == 8);
 static_assert(EXPEDITE_WAYS == 6);

@@ -92,6 +92,8 @@ pub(crate) const QUERY: u32 = _IOWR::<Query>('E' as u32, 0xe2);
 pub(crate) const WAIT: u32 = _IOW::<Wait>('E' as u32, 0xe3);
 pub(crate) const TOTALS: u32 = _IOR::<Totals>('E' as u32, 0xe4);
 
+pub(crate) const FIND: u32 = _IOW::<i32>('E' as u32, 0xe5);
+
 /// `EXPEDITE_FLAGS_MAX`.
 pub(crate) const FLAGS_MAX: u32 = 1024;
 
@@ -99,7 +101,7 @@ pub(crate) const FLAGS_MAX: u32 = 1024;
 pub(crate) const FLAGS_PER_FILE: usize = 8;
 
 // The command numbers of expedite.h, which contain the sizes: 32, 4, 168, 16 and 224 bytes.
-const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1);
+const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1 && FIND == 0x4004_45e5);
 const _: () = assert!(QUERY == 0xc0a8_45e2 && WAIT == 0x4010_45e3 && TOTALS == 0x80e0_45e4);
 
 impl Flag {

@@ -119,9 +119,17 @@ struct expedite_totals {
  */
 #define EXPEDITE_WAIT _IOW('E', 0xe3, struct expedite_wait)
 #define EXPEDITE_TOTALS _IOR('E', 0xe4, struct expedite_totals)
+/* Returns whether a file is flagged through this device. As EXPEDITE_UNFLAG, but the flag stays. */
+#define EXPEDITE_FIND _IOW('E', 0xe5, __s32)
 
 /* Flags that one open device can hold, and that one file can have. */
 #define EXPEDITE_FLAGS_MAX 1024
 #define EXPEDITE_FLAGS_PER_FILE 8
+
+/*
+ * The flag of the paper, for fcntl(fd, F_SETFL, ...): the library libexpedite.so replaces fcntl, strips it, and makes the
+ * requests above. The kernel does not know it.
+ */
+#define O_EXPEDITE 0x20000000
 
 #endif

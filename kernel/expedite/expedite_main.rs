@@ -235,6 +235,10 @@ impl MiscDevice for Device {
                 let fd = UserSlice::new(user, size_of::<i32>()).reader().read::<i32>()?;
                 flags::take_back(&device.flags, fd)?;
             }
+            abi::FIND => {
+                let fd = UserSlice::new(user, size_of::<i32>()).reader().read::<i32>()?;
+                flags::find(&device.flags, fd)?;
+            }
             abi::WAIT => {
                 let wait = UserSlice::new(user, size_of::<abi::Wait>()).reader().read::<abi::Wait>()?;
                 flags::wait(&device.flags, &wait)?;

@@ -539,6 +539,19 @@ pub(crate) fn take_back(device: &DeviceFlags, fd: i32) -> Result {
     Ok(())
 }
 
+/// Checks that the open file of a descriptor is flagged through a device.
+///
+/// # Errors
+/// See expedite.h.
+pub(crate) fn find(device: &DeviceFlags, fd: i32) -> Result {
+    let identity = OpenFile::get(fd)?.identity().ok_or(ENOENT)?;
+    if FLAGS.lock().find_flag(&identity, from_ref(device)).is_null() {
+        Err(ENOENT)
+    } else {
+        Ok(())
+    }
+}
+
 /// Removes all flags that were set through a device.
 pub(crate) fn device_closed(device: &DeviceFlags) {
     let mut flags = FLAGS.lock();

@@ -78,9 +78,11 @@ const ROWS: &[Row] = &[
         id: "X6",
         place: "§3.1",
         text: "A program flags a socket with `fcntl`, as on any Unix.",
-        state: State::Absent,
-        remark: "Our flag is an ioctl on a device of the module, made by the program itself. A module cannot extend `fcntl`. A \
-                 preloaded library could flag the sockets of an unmodified program; none is made.",
+        state: State::Done,
+        code: &["crates/expedite-preload/src/lib.rs"],
+        tests: &["crates/expedite-preload/tests/lab_preload.rs::the_flag_of_the_paper_boosts"],
+        remark: "A module cannot extend `fcntl`, so a preloaded library replaces the function: `O_EXPEDITE` is stripped, the other \
+                 flags are kept, and `F_GETFL` shows it. Programs that know nothing of the flag are served by `pronto expedite run`.",
         ..Row::DEFAULT
     },
     Row {

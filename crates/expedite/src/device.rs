@@ -4,7 +4,7 @@
 //! 1. The structures have the layout that the header gives them: the request numbers hold their sizes, and the module
 //!    refuses others.
 //! 2. The device is open as long as a [`Device`] lives.
-#![expect(unsafe_code, reason = "five requests of one device; listed in docs/unsafe.md")]
+#![expect(unsafe_code, reason = "six requests of one device; listed in docs/unsafe.md")]
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -91,6 +91,7 @@ nix::ioctl_write_ptr!(expedite_unflag, b'E', 0xe1, i32);
 nix::ioctl_readwrite!(expedite_query, b'E', 0xe2, RawQuery);
 nix::ioctl_write_ptr!(expedite_wait, b'E', 0xe3, RawWait);
 nix::ioctl_read!(expedite_totals, b'E', 0xe4, RawTotals);
+nix::ioctl_write_ptr!(expedite_find, b'E', 0xe5, i32);
 
 /// Parameters of a flag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -150,6 +151,32 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Returns the counts since `before`.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            direct: self.direct.saturating_sub(before.direct),
+            worker: self.worker.saturating_sub(before.worker),
+            running: self.running.saturating_sub(before.running),
+            boosted: self.boosted.saturating_sub(before.boosted),
+            realtime: self.realtime.saturating_sub(before.realtime),
+            idle: self.idle.saturating_sub(before.idle),
+            behind: self.behind.saturating_sub(before.behind),
+            locked: self.locked.saturating_sub(before.locked),
+            denied_thread: self.denied_thread.saturating_sub(before.denied_thread),
+            denied_user: self.denied_user.saturating_sub(before.denied_user),
+            denied_cpu: self.denied_cpu.saturating_sub(before.denied_cpu),
+            denied_flag: self.denied_flag.saturating_sub(before.denied_flag),
+            denied_group: self.denied_group.saturating_sub(before.denied_group),
+            denied_memory: self.denied_memory.saturating_sub(before.denied_memory),
+            drops: self.drops.saturating_sub(before.drops),
+            replaced: self.replaced.saturating_sub(before.replaced),
+            boosted_time: self.boosted_time.saturating_sub(before.boosted_time),
+            slept_time: self.slept_time.saturating_sub(before.slept_time),
+        }
+    }
+
     /// Returns the number of boosts.
     pub const fn boosts(&self) -> u64 {
         self.direct + self.worker
@@ -357,6 +384,20 @@ impl Device {
         Ok(())
     }
 
+    /// Returns whether the file has a flag through this device.
+    ///
+    /// # Errors
+    /// The module failed.
+    pub fn is_flagged(&self, what: impl AsFd) -> Result<bool, Refused> {
+        let fd = what.as_fd().as_raw_fd();
+        // SAFETY: I1 and I2.
+        match unsafe { expedite_find(self.0.as_raw_fd(), &raw const fd) } {
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(other) => Err(other.into()),
+        }
+    }
+
     /// Waits until data arrives at a file that has a flag through this device, or returns immediately if data is available. `None`
     /// means no time limit. The thread is boosted as in any other wait, on every kernel that supports the module. Another thread
     /// may read the data first. Unlike `read` or `poll`, the wait does not hold the file open.
@@ -434,6 +475,7 @@ mod tests {
             ("QUERY", "0xe2", "query"),
             ("WAIT", "0xe3", "wait"),
             ("TOTALS", "0xe4", "totals"),
+            ("FIND", "0xe5", ""),
         ] {
             let line = HEADER.lines().find(|line| line.starts_with(&format!("#define EXPEDITE_{name} ")));
             let line = line.unwrap_or_else(|| panic!("no request {name}"));

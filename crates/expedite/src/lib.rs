@@ -8,7 +8,9 @@
 
 mod device;
 mod fifo;
+pub mod follow;
 mod guard;
+pub mod process;
 pub mod schedule;
 mod tiers;
 

@@ -3,8 +3,10 @@
 mod demo;
 mod demo_node;
 mod doctor;
+mod expedite;
 mod ping;
 mod reach;
+mod signals;
 mod status;
 mod trust;
 mod waiting;
@@ -31,6 +33,7 @@ pub(crate) const ALL: &[Subcommand] = &[
     waiting::SUBCOMMAND,
     doctor::SUBCOMMAND,
     trust::SUBCOMMAND,
+    expedite::SUBCOMMAND,
     demo_node::SUBCOMMAND,
 ];
 

@@ -125,7 +125,10 @@ fn a_duplicate_keeps_the_flag_and_unflagging_needs_no_particular_descriptor() {
     write(&other);
     until("the waiter was boosted", || device.query(waiter.tid).is_ok_and(|it| it.counts.direct == 1));
     waiter.join().unwrap();
+    assert_eq!(device.is_flagged(&duplicate), Ok(true));
+    assert_eq!(Device::open().unwrap().is_flagged(&duplicate), Ok(false));
     device.unflag(&duplicate).unwrap();
+    assert_eq!(device.is_flagged(&duplicate), Ok(false));
     assert_eq!(device.unflag(&duplicate), Err(Refused::Unknown));
     assert_eq!(module.counters()["flags"], 0);
 }

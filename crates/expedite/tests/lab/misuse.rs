@@ -19,6 +19,7 @@ const UNFLAG: c_ulong = 0x4004_45e1;
 const QUERY: c_ulong = 0xc0a8_45e2;
 const WAIT: c_ulong = 0x4010_45e3;
 const TOTALS: c_ulong = 0x80e0_45e4;
+const FIND: c_ulong = 0x4004_45e5;
 
 /// `struct expedite_flag`, as words of 32 bits: fd, tid, slice, percent, reserved.
 type Words = [i32; 8];
@@ -44,11 +45,11 @@ fn unknown_requests_and_sizes_are_refused() {
     let device = Device::open().unwrap();
     let mut room = [0_u64; 4096];
     let sizes = [0, 1, 4, 8, 16, 31, 33, 64, 120, 127, 129, 4095, 16_383];
-    for number in 0xdf..=0xe5 {
+    for number in 0xdf..=0xe7 {
         for direction in 0..4 {
             for size in sizes {
                 let request_number = (direction << 30) | (size << 16) | (c_ulong::from(b'E') << 8) | number;
-                if [FLAG, UNFLAG, QUERY, WAIT, TOTALS].contains(&request_number) {
+                if [FLAG, UNFLAG, QUERY, WAIT, TOTALS, FIND].contains(&request_number) {
                     continue;
                 }
                 let result = request(&device, request_number, room.as_mut_ptr().cast());
@@ -67,7 +68,7 @@ fn invalid_addresses_are_refused() {
     for address in
         [null_mut(), core::ptr::without_provenance_mut(1), core::ptr::without_provenance_mut(kernel)]
     {
-        for number in [FLAG, UNFLAG, QUERY, WAIT, TOTALS] {
+        for number in [FLAG, UNFLAG, QUERY, WAIT, TOTALS, FIND] {
             assert_eq!(request(&device, number, address), Err(Errno::EFAULT), "{number:#x} {address:?}");
         }
     }
@@ -82,6 +83,7 @@ fn descriptors_that_cannot_be_flagged_are_refused() {
         assert_eq!(flag(&device, [fd, 0, 0, 0, 0, 0, 0, 0]), Err(Errno::EBADF), "{fd}");
         let mut fd = fd;
         assert_eq!(request(&device, UNFLAG, (&raw mut fd).cast()), Err(Errno::EBADF));
+        assert_eq!(request(&device, FIND, (&raw mut fd).cast()), Err(Errno::EBADF));
         assert_eq!(wait(&device, [fd, 0, 0, 0]), Err(Errno::EBADF));
     }
     let (reader, writer) = nix::unistd::pipe().unwrap();

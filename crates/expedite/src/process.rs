@@ -1,0 +1,256 @@
+//! Open files of other processes: which can be flagged, and descriptors for them.
+//!
+//! # Invariants
+//! 1. The calls get numbers only, and the kernel checks them. A descriptor that they return has no other owner.
+#![expect(unsafe_code, reason = "two system calls without a safe wrapper; listed in docs/unsafe.md")]
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use nix::errno::Errno;
+
+/// Reason why the files of a process cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreachable {
+    /// There is no such process, or it has ended.
+    #[error("process {0} does not exist")]
+    NoProcess(u32),
+    /// The kernel does not permit it.
+    #[error(
+        "the kernel does not permit access to the files of process {0}: it needs the same user, and with kernel.yama.ptrace_scope=1 a \
+         process that this one has started (pronto expedite run); run it as root"
+    )]
+    NotPermitted(u32),
+    /// Anything else.
+    #[error("process {0}: {1}")]
+    System(u32, Errno),
+}
+
+/// The kind of an open file that can be flagged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A socket; not every family can be flagged.
+    Socket,
+    /// A pipe; its reading end can be flagged.
+    Pipe,
+    /// An eventfd.
+    Eventfd,
+    /// A completion channel of RDMA, or another event file of its devices.
+    RdmaEvents,
+}
+
+impl Kind {
+    /// Returns the kind of a file by its link in `/proc/PID/fd`; `None` if it cannot be flagged.
+    fn of(link: &str) -> Option<Self> {
+        match link {
+            "anon_inode:[eventfd]" => Some(Self::Eventfd),
+            "anon_inode:[infinibandevent]" => Some(Self::RdmaEvents),
+            _ if link.starts_with("socket:[") => Some(Self::Socket),
+            _ if link.starts_with("pipe:[") => Some(Self::Pipe),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the kind.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::Pipe => "pipe",
+            Self::Eventfd => "eventfd",
+            Self::RdmaEvents => "RDMA events",
+        }
+    }
+}
+
+/// An open file of a process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenFile {
+    /// Number of the descriptor in the process.
+    pub fd: i32,
+    /// Kind of the file.
+    pub kind: Kind,
+    /// Number that identifies a socket or a pipe on this machine; zero for other kinds, which are identified by their descriptor.
+    pub inode: u64,
+}
+
+/// Returns the open files of a process that can be flagged, in the order of their descriptors. Files that are opened or closed
+/// meanwhile may be missing.
+///
+/// # Errors
+/// The process does not exist, or its files are not visible to this user.
+pub fn open_files(pid: u32) -> Result<Vec<OpenFile>, Unreachable> {
+    let folder = format!("/proc/{pid}/fd");
+    let entries = fs::read_dir(&folder).map_err(|error| unreachable_of(pid, &error))?;
+    let mut files: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let fd = entry.file_name().to_str()?.parse().ok()?;
+            let link = fs::read_link(entry.path()).ok()?;
+            let link = link.to_str()?;
+            let inode = || link.split_once('[')?.1.strip_suffix(']')?.parse().ok();
+            Some(OpenFile { fd, kind: Kind::of(link)?, inode: inode().unwrap_or(0) })
+        })
+        .collect();
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Returns whether the kernel lists the children of processes (`CONFIG_PROC_CHILDREN`).
+#[must_use]
+pub fn has_children_lists() -> bool {
+    std::path::Path::new("/proc/thread-self/children").exists()
+}
+
+/// Returns the processes that `pid` has started, directly or indirectly, without those whose parents have ended. Returns none if the
+/// kernel does not list them: see [`has_children_lists`].
+#[must_use]
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut unseen = vec![pid];
+    while let Some(parent) = unseen.pop() {
+        let children = children(parent);
+        found.extend(&children);
+        unseen.extend(children);
+    }
+    found
+}
+
+/// Returns the children of all threads of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).ok();
+    let lists = threads.flatten().filter_map(of_thread);
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Another process. It is identified by a descriptor, so that another process that gets the same number later is not mistaken
+/// for it.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    descriptor: OwnedFd,
+}
+
+impl Process {
+    /// Finds a process by its number.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(pid: u32) -> Result<Self, Unreachable> {
+        // SAFETY: I1.
+        let result = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let fd = Errno::result(result).map_err(|errno| match errno {
+            Errno::ESRCH | Errno::EINVAL => Unreachable::NoProcess(pid),
+            other => Unreachable::System(pid, other),
+        })?;
+        Ok(Self { pid, descriptor: owned(fd) })
+    }
+
+    /// Returns the number of the process.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Duplicates a descriptor of the process: the result is of the same open file.
+    ///
+    /// # Errors
+    /// The descriptor is not open any more (`Ok(None)`), the process has ended, or the kernel does not permit it.
+    pub fn duplicate(&self, fd: i32) -> Result<Option<OwnedFd>, Unreachable> {
+        // SAFETY: I1.
+        let result = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), fd, 0) };
+        match Errno::result(result) {
+            Ok(fd) => Ok(Some(owned(fd))),
+            Err(Errno::EBADF) => Ok(None),
+            Err(Errno::ESRCH) => Err(Unreachable::NoProcess(self.pid)),
+            Err(Errno::EPERM) => Err(Unreachable::NotPermitted(self.pid)),
+            Err(other) => Err(Unreachable::System(self.pid, other)),
+        }
+    }
+}
+
+/// Takes ownership of a descriptor that the kernel has returned.
+fn owned(fd: i64) -> OwnedFd {
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    // SAFETY: I1: the kernel has just created it for this caller.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn unreachable_of(pid: u32, error: &io::Error) -> Unreachable {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT | Errno::ESRCH) => Unreachable::NoProcess(pid),
+        Some(Errno::EACCES | Errno::EPERM) => Unreachable::NotPermitted(pid),
+        errno => Unreachable::System(pid, errno.unwrap_or(Errno::UnknownErrno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn own_files_are_found_by_kind() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let (reader, _writer) = nix::unistd::pipe().unwrap();
+        let event = nix::sys::eventfd::EventFd::new().unwrap();
+        let files = open_files(std::process::id()).unwrap();
+        let kind = |fd: i32| files.iter().find(|file| file.fd == fd).map(|file| (file.kind, file.inode > 0));
+        assert_eq!(kind(one.as_raw_fd()), Some((Kind::Socket, true)));
+        assert_eq!(kind(reader.as_raw_fd()), Some((Kind::Pipe, true)));
+        assert_eq!(kind(std::os::fd::AsFd::as_fd(&event).as_raw_fd()), Some((Kind::Eventfd, false)));
+        assert!(files.is_sorted());
+        let file = fs::File::open("/proc/self/stat").unwrap();
+        assert_eq!(kind(file.as_raw_fd()), None);
+    }
+
+    #[test]
+    fn a_missing_process_is_reported() {
+        let none = u32::try_from(i32::MAX).unwrap();
+        assert_eq!(open_files(none), Err(Unreachable::NoProcess(none)));
+        assert_eq!(Process::find(none).unwrap_err(), Unreachable::NoProcess(none));
+    }
+
+    #[test]
+    fn the_socket_of_another_process_is_duplicated() {
+        let (one, other) = UnixStream::pair().unwrap();
+        // `cat` starts as a child of the shell, which waits for it.
+        let mut shell = Command::new("sh")
+            .args(["-c", "cat; true"])
+            .stdin(OwnedFd::from(one))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let cat = loop {
+            if let Some(cat) = descendants(shell.id()).first() {
+                break *cat;
+            }
+            std::thread::yield_now();
+        };
+        assert!(descendants(std::process::id()).contains(&cat));
+        let process = Process::find(cat).unwrap();
+        let files = open_files(cat).unwrap();
+        let input = files.iter().find(|file| file.fd == 0).unwrap();
+        assert_eq!(input.kind, Kind::Socket);
+        let copy = process.duplicate(0).unwrap().expect("cat reads it");
+        assert_eq!(process.duplicate(1_000_000).map(|fd| fd.is_none()), Ok(true));
+        // The copy keeps the connection open after the process has ended.
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(cat.cast_signed()),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .unwrap();
+        nix::unistd::write(&copy, b"x").unwrap();
+        assert_eq!(nix::unistd::read(&other, &mut [0; 8]), Ok(1));
+    }
+}

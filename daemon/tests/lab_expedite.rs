@@ -1,0 +1,213 @@
+//! `pronto expedite` with the module, on programs that know nothing of it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
+
+use core::time::Duration;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pronto_expedite::{Counts, Device};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The module; it is loaded while this exists.
+struct Module(#[expect(dead_code, reason = "held until the end")] MutexGuard<'static, ()>);
+
+impl Module {
+    fn load() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // A failed test may have left the module loaded.
+        let _ = Command::new("rmmod").arg("expedite").output().unwrap();
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
+        // The machine is idle.
+        let loaded = Command::new("insmod").arg(module).arg("even_if_idle=1").output().unwrap();
+        assert!(loaded.status.success(), "{loaded:?}");
+        Self(alone)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let unloaded = Command::new("rmmod").arg("expedite").output().unwrap();
+        assert!(unloaded.status.success() || std::thread::panicking(), "{unloaded:?}");
+    }
+}
+
+fn counts() -> Counts {
+    Device::open().unwrap().totals().unwrap().counts
+}
+
+fn pronto(words: &[&str]) -> Command {
+    let mut pronto = Command::new(env!("CARGO_BIN_EXE_pronto"));
+    pronto.arg("expedite").args(words).stdin(Stdio::null());
+    pronto
+}
+
+/// Words of a server that replies to each connection with what it receives: a static program.
+fn server(port: &str) -> [&str; 7] {
+    ["busybox", "nc", "-ll", "-p", port, "-e", "cat"]
+}
+
+#[expect(clippy::disallowed_methods, reason = "time limits of tests use real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Connects to a server as soon as it listens.
+fn connect(port: &str) -> TcpStream {
+    let start = now();
+    loop {
+        match TcpStream::connect(format!("127.0.0.1:{port}")) {
+            Ok(stream) => {
+                stream.set_nodelay(true).unwrap();
+                stream.set_read_timeout(Some(LIMIT)).unwrap();
+                return stream;
+            }
+            Err(error) => assert!(start.elapsed() < LIMIT, "{error}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Sends messages and receives the replies, until the module has boosted `count` more threads.
+fn until_boosted(stream: &mut TcpStream, count: u64) {
+    let (start, before) = (now(), counts().boosts());
+    while counts().boosts() < before + count {
+        assert!(start.elapsed() < LIMIT, "not boosted: {:?}", counts());
+        std::thread::park_timeout(Duration::from_millis(20));
+        stream.write_all(b"message").unwrap();
+        stream.read_exact(&mut [0; 7]).unwrap();
+    }
+}
+
+/// Returns the result of a command that ends within the time limit.
+fn output(mut child: Child) -> (bool, String, String) {
+    let start = now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_command_and_its_children_are_boosted() {
+    let _module = Module::load();
+    let mut run = pronto(&["run", "--"]);
+    let run = run.args(server("7101")).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = connect("7101");
+    until_boosted(&mut stream, 5);
+    let top = pronto(&["top", "--count", "1", "--json"]).output().unwrap();
+    let top: serde_json::Value = serde_json::from_slice(&top.stdout).unwrap();
+    let names: Vec<_> = top["threads"].as_array().unwrap().iter().map(|thread| &thread["name"]).collect();
+    assert!(names.iter().any(|name| **name == "cat"), "{top}");
+    let table = pronto(&["top", "--count", "1"]).output().unwrap();
+    let table = String::from_utf8_lossy(&table.stdout);
+    assert!(table.contains("ARRIVALS/s") && table.contains(" cat "), "{table}");
+    drop(stream);
+    // Passed on to the command, which ends; so does the program that replied, at the end of its connection.
+    kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let (is_success, _, text) = output(run);
+    println!("{text}");
+    // 128 and the signal, as from a shell.
+    assert!(!is_success, "{text}");
+    let flagged = text.split("flagged ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    // The listener and the connection.
+    assert!(flagged.parse::<u32>().unwrap() >= 2, "{text}");
+    assert!(text.contains("ms after it was opened") && text.contains("boosts "), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_exit_code_is_that_of_the_command() {
+    let _module = Module::load();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+        let status = pronto(&["run", "--", "sh", "-c", script]).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{script}");
+    }
+    let missing = pronto(&["run", "--", "/no/such/program"]).output().unwrap();
+    let text = String::from_utf8_lossy(&missing.stderr);
+    assert!(!missing.status.success() && text.contains("cannot start /no/such/program"), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_running_process_is_boosted_until_it_ends() {
+    let _module = Module::load();
+    let words = server("7102");
+    let mut server = Command::new(words[0]).args(&words[1..]).spawn().unwrap();
+    let mut stream = connect("7102");
+    let mut flag = pronto(&["flag", "--children", &server.id().to_string()]);
+    let mut flag = flag.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(flag.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.starts_with("flagged descriptor ") && line.contains("(socket) of process "), "{line}");
+    until_boosted(&mut stream, 5);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    drop(stream);
+    let (is_success, _, text) = output(flag);
+    assert!(is_success && text.contains("flagged "), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn one_descriptor_may_be_a_pipe() {
+    let _module = Module::load();
+    let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut flag = pronto(&["flag", &cat.id().to_string(), "0"]);
+    let mut flag = flag.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(flag.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), format!("flagged descriptor 0 of process {}", cat.id()));
+    let mut input = cat.stdin.take().unwrap();
+    let mut replies = cat.stdout.take().unwrap();
+    let (start, before) = (now(), counts().boosts());
+    while counts().boosts() < before + 3 {
+        assert!(start.elapsed() < LIMIT, "not boosted: {:?}", counts());
+        std::thread::park_timeout(Duration::from_millis(20));
+        input.write_all(b"x").unwrap();
+        replies.read_exact(&mut [0; 1]).unwrap();
+    }
+    // The command ends with the process, and the process at the end of its input, although the module holds flagged pipes.
+    drop(input);
+    assert!(cat.wait().unwrap().success());
+    let (is_success, _, text) = output(flag);
+    assert!(is_success, "{text}");
+    let none = pronto(&["flag", &std::process::id().to_string(), "1000"]).output().unwrap();
+    let text = String::from_utf8_lossy(&none.stderr);
+    assert!(!none.status.success() && text.contains("has no descriptor 1000"), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn processes_of_other_users_are_refused_with_the_reason() {
+    let _module = Module::load();
+    assert!(Command::new("chmod").args(["666", "/dev/expedite"]).status().unwrap().success());
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut flag = Command::new("setpriv");
+    flag.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]).arg(env!("CARGO_BIN_EXE_pronto"));
+    let refused = flag.args(["expedite", "flag", &other.id().to_string()]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{text}");
+    assert!(text.contains("the kernel does not permit access to the files of process"), "{text}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let gone = pronto(&["flag", "2147483647"]).output().unwrap();
+    let text = String::from_utf8_lossy(&gone.stderr);
+    assert!(!gone.status.success() && text.contains("process 2147483647 does not exist"), "{text}");
+}
