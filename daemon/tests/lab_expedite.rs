@@ -13,6 +13,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pronto_expedite::{Counts, Device};
+use pronto_sync::atomic::{AtomicBool, Ordering};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -91,7 +92,7 @@ fn until_boosted(stream: &mut TcpStream, count: u64) {
 }
 
 /// Returns the result of a command that ends within the time limit.
-fn output(mut child: Child) -> (bool, String, String) {
+fn output(mut child: Child) -> (Option<i32>, String, String) {
     let start = now();
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > LIMIT {
@@ -101,7 +102,7 @@ fn output(mut child: Child) -> (bool, String, String) {
     }
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
@@ -112,24 +113,61 @@ fn a_command_and_its_children_are_boosted() {
     let run = run.args(server("7101")).stderr(Stdio::piped()).spawn().unwrap();
     let mut stream = connect("7101");
     until_boosted(&mut stream, 5);
-    let top = pronto(&["top", "--count", "1", "--json"]).output().unwrap();
-    let top: serde_json::Value = serde_json::from_slice(&top.stdout).unwrap();
-    let names: Vec<_> = top["threads"].as_array().unwrap().iter().map(|thread| &thread["name"]).collect();
-    assert!(names.iter().any(|name| **name == "cat"), "{top}");
-    let table = pronto(&["top", "--count", "1"]).output().unwrap();
-    let table = String::from_utf8_lossy(&table.stdout);
-    assert!(table.contains("ARRIVALS/s") && table.contains(" cat "), "{table}");
+    // The module forgets threads without arrivals, so messages go on.
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stream = &mut stream;
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(20));
+                stream.write_all(b"message").unwrap();
+                stream.read_exact(&mut [0; 7]).unwrap();
+            }
+        });
+        let json = pronto(&["top", "--count", "1", "--json"]).output();
+        let table = pronto(&["top", "--count", "1"]).output();
+        ends.store(true, Ordering::Relaxed);
+        let json: serde_json::Value = serde_json::from_slice(&json.unwrap().stdout).unwrap();
+        let mut names = json["threads"].as_array().unwrap().iter().map(|thread| &thread["name"]);
+        assert!(names.any(|name| *name == "cat"), "{json}");
+        let table = String::from_utf8_lossy(&table.unwrap().stdout).into_owned();
+        assert!(table.contains("ARRIVALS/s") && table.contains(" cat "), "{table}");
+    });
     drop(stream);
     // Passed on to the command, which ends; so does the program that replied, at the end of its connection.
     kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGTERM).unwrap();
-    let (is_success, _, text) = output(run);
+    let (code, _, text) = output(run);
     println!("{text}");
     // 128 and the signal, as from a shell.
-    assert!(!is_success, "{text}");
+    assert_eq!(code, Some(128 + libc::SIGTERM), "{text}");
     let flagged = text.split("flagged ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     // The listener and the connection.
     assert!(flagged.parse::<u32>().unwrap() >= 2, "{text}");
     assert!(text.contains("ms after it was opened") && text.contains("boosts "), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_program_in_the_background_is_boosted_and_gets_signals() {
+    let _module = Module::load();
+    let server = format!("{} & exit 3", server("7103").join(" "));
+    let run = pronto(&["run", "--", "sh", "-c", &server]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = connect("7103");
+    until_boosted(&mut stream, 3);
+    drop(stream);
+    // The command has ended, so its children get the signal.
+    kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let (code, _, text) = output(run);
+    assert_eq!(code, Some(3), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn terms_that_cannot_work_are_refused() {
+    let _module = Module::load();
+    let refused = pronto(&["run", "--percent", "1", "--", "true"]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("too small for a single slice"), "{text}");
 }
 
 #[test]
@@ -161,8 +199,8 @@ fn a_running_process_is_boosted_until_it_ends() {
     server.kill().unwrap();
     server.wait().unwrap();
     drop(stream);
-    let (is_success, _, text) = output(flag);
-    assert!(is_success && text.contains("flagged "), "{text}");
+    let (code, _, text) = output(flag);
+    assert!(code == Some(0) && text.contains("flagged "), "{text}");
 }
 
 #[test]
@@ -186,8 +224,8 @@ fn one_descriptor_may_be_a_pipe() {
     // The command ends with the process, and the process at the end of its input, although the module holds flagged pipes.
     drop(input);
     assert!(cat.wait().unwrap().success());
-    let (is_success, _, text) = output(flag);
-    assert!(is_success, "{text}");
+    let (code, _, text) = output(flag);
+    assert_eq!(code, Some(0), "{text}");
     let none = pronto(&["flag", &std::process::id().to_string(), "1000"]).output().unwrap();
     let text = String::from_utf8_lossy(&none.stderr);
     assert!(!none.status.success() && text.contains("has no descriptor 1000"), "{text}");

@@ -16,6 +16,7 @@ static_assert(EXPEDITE_FLAGS_PER_FILE == 8);
 static_assert(EXPEDITE_WAYS == 6);
 static_assert(offsetof(struct expedite_flag, slice_ns) == 8);
 static_assert(offsetof(struct expedite_flag, percent) == 16);
+static_assert(offsetof(struct expedite_flag, options) == 20);
 static_assert(offsetof(struct expedite_query, counts) == 8);
 static_assert(offsetof(struct expedite_query, left_ns) == 160);
 static_assert(offsetof(struct expedite_wait, timeout_ns) == 8);

@@ -13,9 +13,12 @@ pub(crate) struct Flag {
     pub(crate) tid: i32,
     pub(crate) slice_ns: u64,
     pub(crate) percent: u32,
-    pub(crate) reserved: u32,
-    pub(crate) more_reserved: u64,
+    pub(crate) options: u32,
+    pub(crate) reserved: u64,
 }
+
+/// `EXPEDITE_SLEEPERS_ONLY`.
+pub(crate) const SLEEPERS_ONLY: u32 = 1;
 
 /// `struct expedite_wait`.
 #[repr(C)]
@@ -107,7 +110,7 @@ const _: () = assert!(QUERY == 0xc0a8_45e2 && WAIT == 0x4010_45e3 && TOTALS == 0
 impl Flag {
     /// Returns the request if its reserved fields are zero and its values are in range.
     pub(crate) fn checked(self) -> Result<Self> {
-        if self.reserved == 0 && self.more_reserved == 0 && self.tid >= 0 && self.percent <= 100 {
+        if self.reserved == 0 && self.options <= SLEEPERS_ONLY && self.tid >= 0 && self.percent <= 100 {
             Ok(self)
         } else {
             Err(EINVAL)

@@ -36,10 +36,19 @@ const GROUP: share::Share = share::Share::percent(2);
 /// Maximum slice of a thread in such a group: a new account holds little more.
 pub(crate) const GROUP_SLICE: Nanos = Nanos::from_micros(150);
 
+/// Maximum number of accounts of groups of one user, who can make any number of groups.
+const MAX_GROUPS_PER_USER: u16 = 64;
+
+/// Number of counters of groups by user. Users with the same counter share the maximum.
+const GROUP_COUNTERS: usize = 251;
+
 /// The holder of an account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
     User { uid: u32, cpu: u32 },
+    /// A user on all CPUs together. Pays, with the cap of one CPU, for boosts whose time cannot be charged to one CPU: the thread
+    /// changed it, or another one may have run in its place. Without it, boosts on many CPUs could all use the same one.
+    Everywhere { uid: u32 },
     /// The address of a group. It may be gone, and another one may have its address.
     Group(usize),
 }
@@ -50,6 +59,8 @@ pub(crate) struct Account {
     terms: Terms,
     share: Share,
     pins: u32,
+    /// Counter of the user of a group.
+    counter: usize,
     next: *mut Account,
 }
 
@@ -116,6 +127,7 @@ impl FlagAccount {
 pub(crate) struct Accounting {
     accounts: [*mut Account; BUCKETS],
     count: u32,
+    groups: [u16; GROUP_COUNTERS],
     cpus: KVec<Share>,
 }
 
@@ -151,11 +163,12 @@ impl Reservation {
 impl Key {
     fn bucket(self) -> usize {
         let number = match self {
-            Self::User { uid, cpu } => uid.wrapping_mul(31).wrapping_add(cpu) as usize,
-            // Groups are aligned to cache lines.
-            Self::Group(address) => address >> 6,
+            Self::User { uid, cpu } => u64::from(uid) << 32 | u64::from(cpu),
+            Self::Everywhere { uid } => u64::from(uid) << 32 | u64::from(u32::MAX),
+            Self::Group(address) => address as u64,
         };
-        number % BUCKETS
+        // The golden ratio spreads consecutive and aligned numbers.
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BUCKETS
     }
 }
 
@@ -165,15 +178,22 @@ impl Account {
         Self::new(Key::User { uid: payers.uid, cpu: payers.cpu }, caps.user, now)
     }
 
+    /// Returns a new account of a user on all CPUs together. May be called where sleeping is not allowed.
+    pub(crate) fn of_user_everywhere(caps: &Caps, payers: Payers, now: Nanos) -> Result<KBox<Self>> {
+        Self::new(Key::Everywhere { uid: payers.uid }, caps.user, now)
+    }
+
     /// Returns a new account of a group. May be called where sleeping is not allowed.
     pub(crate) fn of_group(payers: Payers, now: Nanos) -> Result<KBox<Self>> {
         let cap = Cap { share: GROUP, window: caps::WINDOW };
-        Self::new(Key::Group(payers.group), Terms::capped(cap, GROUP_SLICE), now)
+        let mut account = Self::new(Key::Group(payers.group), Terms::capped(cap, GROUP_SLICE), now)?;
+        account.counter = payers.uid as usize % GROUP_COUNTERS;
+        Ok(account)
     }
 
     fn new(key: Key, terms: Terms, now: Nanos) -> Result<KBox<Self>> {
         let share = Share { budget: Budget::new(&terms, now), reserved: Nanos::ZERO };
-        Ok(KBox::new(Self { key, terms, share, pins: 0, next: null_mut() }, GFP_ATOMIC)?)
+        Ok(KBox::new(Self { key, terms, share, pins: 0, counter: 0, next: null_mut() }, GFP_ATOMIC)?)
     }
 
     /// Reserves time, and keeps the account in place.
@@ -198,6 +218,9 @@ impl Account {
 }
 
 impl Accounting {
+    /// Number of lists of accounts.
+    pub(crate) const BUCKETS: usize = BUCKETS;
+
     pub(crate) fn new(caps: &Caps, cpus: u32, now: Nanos) -> Result<Self> {
         let mut list = KVec::new();
         for _ in 0..cpus {
@@ -206,7 +229,7 @@ impl Accounting {
                 GFP_KERNEL,
             )?;
         }
-        Ok(Self { accounts: [null_mut(); BUCKETS], count: 0, cpus: list })
+        Ok(Self { accounts: [null_mut(); BUCKETS], count: 0, groups: [0; GROUP_COUNTERS], cpus: list })
     }
 
     fn find(&self, key: Key) -> *mut Account {
@@ -221,7 +244,7 @@ impl Accounting {
         null_mut()
     }
 
-    /// Inserts an account. Returns it if there are too many or its holder already has one.
+    /// Inserts an account. Returns it if there are too many, its user has too many groups, or its holder already has one.
     pub(crate) fn insert(&mut self, mut account: KBox<Account>) -> Option<KBox<Account>> {
         let cpus = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
         let most = MAX_ACCOUNTS.max(MAX_ACCOUNTS_PER_CPU.saturating_mul(cpus));
@@ -231,6 +254,12 @@ impl Accounting {
         let Some(bucket) = self.accounts.get_mut(account.key.bucket()) else {
             return Some(account);
         };
+        if let Key::Group(_) = account.key {
+            match self.groups.get_mut(account.counter) {
+                Some(count) if *count < MAX_GROUPS_PER_USER => *count = count.saturating_add(1),
+                _ => return Some(account),
+            }
+        }
         account.next = *bucket;
         *bucket = KBox::into_raw(account);
         self.count = self.count.saturating_add(1);
@@ -254,7 +283,16 @@ impl Accounting {
         let share = self.cpus.get_mut(payers.cpu as usize)?;
         user.share.budget = user.share.budget.refilled(&caps.user, now);
         share.budget = share.budget.refilled(&caps.cpu, now);
-        Some(Accounts { thread, user: user.share.free(), cpu: share.free() })
+        let cpu = share.free();
+        let mut of_user = user.share.free();
+        // SAFETY: [I1] the account is in a bucket, or null.
+        if let Some(everywhere) = unsafe { self.find(payers.everywhere()).as_mut() } {
+            everywhere.share.budget = everywhere.share.budget.refilled(&caps.user, now);
+            if everywhere.share.budget.left() < of_user.left() {
+                of_user = everywhere.share.budget;
+            }
+        }
+        Some(Accounts { thread, user: of_user, cpu })
     }
 
     /// Checks that a flag can pay for a boost.
@@ -282,8 +320,23 @@ impl Accounting {
 
     /// Returns the time until which a user who cannot pay on a CPU remains unable to, if that is known.
     pub(crate) fn user_until(&self, caps: &Caps, payers: Payers) -> Option<Nanos> {
+        let until = |key| {
+            // SAFETY: [I1] the account is in a bucket, or null.
+            unsafe { self.find(key).as_ref()? }.share.refused_until(&caps.user)
+        };
+        until(payers.user()).max(until(payers.everywhere()))
+    }
+
+    /// Charges the user of a reservation on all CPUs together. The account exists, unless memory was short.
+    pub(crate) fn charge_everywhere(&mut self, reservation: &Reservation, spent: Nanos, now: Nanos) {
+        // SAFETY: [I1] the account was pinned, or is null.
+        let Some(Key::User { uid, .. }) = unsafe { reservation.user.as_ref() }.map(|user| user.key) else {
+            return;
+        };
         // SAFETY: [I1] the account is in a bucket, or null.
-        unsafe { self.find(payers.user()).as_ref()? }.share.refused_until(&caps.user)
+        if let Some(account) = unsafe { self.find(Key::Everywhere { uid }).as_mut() } {
+            account.share.budget = account.share.budget.charged(spent).refilled(&account.terms, now);
+        }
     }
 
     /// Returns the time until which a CPU that cannot pay remains unable to, if that is known.
@@ -355,7 +408,7 @@ impl Accounting {
         first.unpin(amount);
         let there = match first.key {
             Key::User { uid, .. } => self.find(Key::User { uid, cpu }),
-            Key::Group(_) => null_mut(),
+            Key::Everywhere { .. } | Key::Group(_) => null_mut(),
         };
         let (payer, cpu) = if there.is_null() { (user, reserved_on) } else { (there, cpu) };
         // SAFETY: [I1] the account is in a bucket, or was pinned until now.
@@ -367,18 +420,22 @@ impl Accounting {
         after.thread
     }
 
-    /// Removes accounts that are not pinned and whose budget is at least that of a new one, within a microsecond. The result
+    /// Removes accounts of one list that are not pinned and whose budget is at least that of a new one, within a microsecond. The result
     /// must be dropped after the lock was released, because memory is not freed under such a lock.
-    pub(crate) fn forget_idle(&mut self, now: Nanos) -> Forgotten {
-        self.forget(|account| {
+    pub(crate) fn forget_idle(&mut self, bucket: usize, now: Nanos) -> Forgotten {
+        self.forget(bucket, Forgotten(null_mut()), |account| {
             let budget = account.share.budget.refilled(&account.terms, now);
             account.pins == 0 && budget.left() >= account.terms.most().since(Nanos(1_000))
         })
     }
 
-    fn forget(&mut self, mut done_with: impl FnMut(&Account) -> bool) -> Forgotten {
-        let mut out = Forgotten(null_mut());
-        for bucket in &mut self.accounts {
+    fn forget(
+        &mut self,
+        bucket: usize,
+        mut out: Forgotten,
+        mut done_with: impl FnMut(&Account) -> bool,
+    ) -> Forgotten {
+        if let Some(bucket) = self.accounts.get_mut(bucket) {
             let mut link: *mut *mut Account = bucket;
             // SAFETY: `link` is a bucket or the link of an account that stays; [I1] it points to an account, or is null.
             while let Some(account) = unsafe { (*link).as_mut() } {
@@ -389,6 +446,11 @@ impl Accounting {
                     account.next = out.0;
                     out.0 = this;
                     self.count = self.count.saturating_sub(1);
+                    if let Key::Group(_) = account.key {
+                        if let Some(count) = self.groups.get_mut(account.counter) {
+                            *count = count.saturating_sub(1);
+                        }
+                    }
                 } else {
                     link = &mut account.next;
                 }
@@ -404,6 +466,10 @@ impl Accounting {
 }
 
 impl Payers {
+    fn everywhere(self) -> Key {
+        Key::Everywhere { uid: self.uid }
+    }
+
     fn user(self) -> Key {
         Key::User { uid: self.uid, cpu: self.cpu }
     }
@@ -411,7 +477,8 @@ impl Payers {
 
 impl Drop for Accounting {
     fn drop(&mut self) {
-        drop(self.forget(|_| true));
+        let all = Forgotten(null_mut());
+        drop((0..BUCKETS).fold(all, |out, bucket| self.forget(bucket, out, |_| true)));
     }
 }
 

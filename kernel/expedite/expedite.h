@@ -4,7 +4,7 @@
  *
  * A flag belongs to an open socket, pipe, eventfd or completion channel, not to a descriptor. It lasts until it is
  * taken back, until the last descriptor of what it belongs to is closed, or until the device is closed: a flag holds
- * nothing open. All fields that are not described are zero.
+ * nothing open. All fields that are not described are zero. KVM does not accept a flagged eventfd for an irqfd.
  */
 #ifndef EXPEDITE_H
 #define EXPEDITE_H
@@ -20,18 +20,23 @@ struct expedite_flag {
 	 * the same owner as the caller, unless the caller has CAP_SYS_NICE.
 	 */
 	__s32 tid;
-	/* Length of the boost after an arrival, in nanoseconds; 0 is the maximum that the module grants. */
+	/* Length of the boost after an arrival, in nanoseconds, at least 10,000; 0 is the maximum that the module grants. */
 	__u64 slice_ns;
 	/*
 	 * Maximum share of a CPU, in percent, that all threads together can run boosted within any 100 ms by arrivals
 	 * here; 0 is no limit of the flag's own. The module's caps apply as well, so a flag can only be tighter. EINVAL
 	 * if it is more than 100, or too small for a single slice. If several devices flag one file, the flag with the
-	 * loosest terms counts: one without a limit of its own, or else the one with the highest percentage.
+	 * loosest terms counts: one without options before the others, and of these one without a limit of its own, or
+	 * else the one with the highest percentage.
 	 */
 	__u32 percent;
-	__u32 reserved;
-	__u64 more_reserved;
+	/* EXPEDITE_SLEEPERS_ONLY, or 0. */
+	__u32 options;
+	__u64 reserved;
 };
+
+/* As in the paper: boosts only threads that use less than 2 % of a CPU in total, boosted or not. */
+#define EXPEDITE_SLEEPERS_ONLY 1
 
 /* Waits until something arrives, or is there, at what is flagged and open at @fd. */
 struct expedite_wait {

@@ -16,6 +16,7 @@
 //! | wait.c | waiting through the device |
 //! | state.rs | the state under one lock, and the counters |
 //! | tasks.c | scheduling classes and timers |
+//! | trace.h, trace.c | tracepoints |
 //! | workers.c | a real-time worker per CPU |
 //! | crates/sched-policy | all scheduling decisions |
 
@@ -187,16 +188,16 @@ impl kernel::InPlaceModule for Expedite {
 /// Returns the state and the counters of the whole module.
 fn totals() -> abi::Totals {
     let counted = state::with(|state| {
-        let mut totals = abi::Totals {
+        abi::Totals {
             flags: state.flags,
             threads: u64::from(state.threads.count()),
             accounts: u64::from(state.accounts.count()),
             ..state.totals
-        };
-        threads::add_tallies(&state.threads, &mut totals);
-        totals
+        }
     });
-    counted.unwrap_or_default()
+    let mut totals = counted.unwrap_or_default();
+    threads::add_tallies(&mut totals);
+    totals
 }
 
 /// One open device. While it is open, the module cannot be unloaded, and the flags that were set through it last.

@@ -25,7 +25,7 @@ use kernel::ffi::{c_int, c_uint, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::abi::{Flag as FlagRequest, Wait, FLAGS_MAX, FLAGS_PER_FILE};
+use crate::abi::{Flag as FlagRequest, Wait, FLAGS_MAX, FLAGS_PER_FILE, SLEEPERS_ONLY};
 use crate::accounts::FlagAccount;
 use crate::glue::{self, Hold, Waiter, KIND_EVENTFD, KIND_FILE};
 use crate::links::{self, Link, Linked};
@@ -42,6 +42,9 @@ const SHORT_PERIOD: u32 = 10;
 
 /// Period of the reaper for other hooks and for threads, in milliseconds.
 const LONG_PERIOD: u32 = 1_000;
+
+/// Minimum slice of a flag: a shorter one is rounded up. Its timer must not expire much more often than boosts cost.
+const MIN_SLICE: Nanos = Nanos::from_micros(10);
 
 /// Number of lists of hooks; the address of the held object selects one.
 const BUCKETS: usize = 256;
@@ -97,6 +100,7 @@ struct Flag {
     thread: *mut bindings::task_struct,
     slice: Nanos,
     percent: u32,
+    sleepers_only: bool,
     /// The account of a flag with a cap of its own.
     account: Option<Arc<FlagAccount>>,
     /// The flag has ended: it was removed, or an eventfd reported that its last descriptor was closed.
@@ -320,7 +324,8 @@ impl Flags {
     }
 }
 
-/// Chooses the flag that counts: the first without a cap of its own, or else the one with the highest.
+/// Chooses the flag that counts: one that is not for sleepers only before the others, and of these the first without a cap of its
+/// own, or else the one with the highest.
 ///
 /// # Safety
 /// The hook is valid, and the lock of its queue is held, or it is in no queue.
@@ -328,9 +333,9 @@ unsafe fn choose(hook: *mut Hook) {
     // SAFETY: the caller guarantees that the hook is valid.
     let hook = unsafe { &mut *hook };
     // SAFETY: [I2] the flags of a hook are valid.
-    let looseness = |flag: *mut Flag| unsafe { flag.as_ref() }.map_or(0, |flag| match flag.percent {
-        0 => u32::MAX,
-        percent => percent,
+    let looseness = |flag: *mut Flag| unsafe { flag.as_ref() }.map(|flag| match flag.percent {
+        0 => (!flag.sleepers_only, u32::MAX),
+        percent => (!flag.sleepers_only, percent),
     });
     let mut best = null_mut();
     for flag in hook.flags {
@@ -375,9 +380,13 @@ pub(crate) fn set(device: &DeviceFlags, request: &FlagRequest) -> Result {
     let request = request.checked()?;
     let file = OpenFile::get(request.fd)?;
     let thread = find_thread(request.tid)?;
+    let slice = match request.slice_ns {
+        0 => Nanos::ZERO,
+        ns => Nanos(ns).max(MIN_SLICE),
+    };
     let account = match request.percent {
         0 => None,
-        percent => Some(own_account(percent, Nanos(request.slice_ns))?),
+        percent => Some(own_account(percent, slice)?),
     };
     let identity = file.identity().ok_or(Error::from_errno(CANNOT_BE_FLAGGED))?;
     let uid = glue::caller();
@@ -389,8 +398,9 @@ pub(crate) fn set(device: &DeviceFlags, request: &FlagRequest) -> Result {
             place: Link::none(),
             user: null_mut(),
             thread: thread.0,
-            slice: Nanos(request.slice_ns),
+            slice,
             percent: request.percent,
+            sleepers_only: request.options == SLEEPERS_ONLY,
             account,
             has_ended: AtomicBool::new(false),
             sleepers: 0,
@@ -683,7 +693,10 @@ unsafe fn hook_of<'a>(entry: *mut bindings::wait_queue_entry) -> &'a Hook {
     unsafe { &*kernel::container_of!(entry, Hook, entry) }
 }
 
-/// Decides about one of the threads that an arrival is about to wake.
+/// Result of an arrival that led to a boost: the number after those of the reasons for none (trace.h).
+const BOOST: u32 = 12;
+
+/// Decides about one of the threads that an arrival is about to wake. Returns the reason for no boost, or [`BOOST`].
 ///
 /// # Safety
 /// Called by `expedite_arrived` with a valid waiter, and the entry of a hook, under the lock of its queue.
@@ -691,14 +704,19 @@ unsafe fn hook_of<'a>(entry: *mut bindings::wait_queue_entry) -> &'a Hook {
 pub(crate) unsafe extern "C" fn expedite_found(
     waiter: *const Waiter,
     entry: *mut bindings::wait_queue_entry,
-) {
+) -> u32 {
     // SAFETY: the caller guarantees this. [I4] The flags of a hook in its queue are valid.
     let (waiter, flag) = unsafe { (&*waiter, hook_of(entry).best.as_ref()) };
-    let Some(flag) = flag else { return };
+    let Some(flag) = flag else { return BOOST };
     let source =
-        Source { slice: flag.slice, account: flag.account.as_ref(), now: Nanos(glue::clock()) };
+        Source {
+            slice: flag.slice,
+            account: flag.account.as_ref(),
+            sleepers_only: flag.sleepers_only,
+            now: Nanos(glue::clock()),
+        };
     // SAFETY: as above.
-    unsafe { threads::arrived(waiter, &source) };
+    unsafe { threads::arrived(waiter, &source) }.map_or(BOOST, |reason| reason as u32)
 }
 
 /// Returns the thread that the flag names, or null.

@@ -23,8 +23,8 @@ struct wait_queue_head;
 /* Events that are an arrival. An event that only reports room to write is not. */
 #define EXPEDITE_ARRIVAL (EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLRDHUP)
 
-/* A flag was removed: wakes the threads in expedite_sleep(), by an event for which no other waiter asks. */
-#define EXPEDITE_ENDED EPOLLNVAL
+/* A flag was removed: wakes the threads in expedite_sleep(), by an event that the kernel does not use. */
+#define EXPEDITE_ENDED EPOLLMSG
 
 /* How a thread waits. */
 enum expedite_way {
@@ -51,6 +51,7 @@ struct expedite_waiter {
 struct expedite_obstacles {
 	u64 sleeps;		/* how often it has gone to sleep */
 	bool is_asleep;
+	bool is_switched_out;	/* asleep, and in the last counted sleep */
 	bool is_realtime;	/* or has inherited such a priority */
 	bool is_ending;		/* or is a kernel thread */
 	bool is_behind;		/* is to run after others, expedite_is_behind() */
@@ -83,11 +84,14 @@ struct expedite_thread {
 	u64 arrival;		/* when it was last given a CPU, local_clock() */
 	u64 arrivals;		/* how often it was given a CPU */
 	u64 sleeps;		/* how often it has gone to sleep */
+	u64 migrations;		/* how often it has changed its CPU */
 	/* Its outermost group with a limit of CPU time, or NULL. Only compared: the group may be gone. */
 	void *group;
 	u32 cpu;
 	u32 uid;
 	bool is_asleep;
+	bool is_switched_out;
+	bool is_on_cpu;
 	bool is_realtime;
 	bool is_ending;
 	bool is_behind;		/* its group is to run after others, or it is itself */
@@ -99,6 +103,7 @@ void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obs
 
 u32 expedite_payer(struct task_struct *task);
 bool expedite_is_behind(struct task_struct *task);
+bool expedite_is_switched_out(struct task_struct *task);
 bool expedite_finds_idle_cpu(struct task_struct *task);
 void expedite_groups(struct task_struct *task, struct expedite_thread *thread);
 
@@ -120,6 +125,7 @@ int expedite_raise(struct task_struct *task, struct expedite_saved *saved);
 int expedite_lower(struct task_struct *task, const struct expedite_saved *saved);
 bool expedite_in_interrupt(void);
 u64 expedite_clock(void);
+void expedite_trace_drop(struct task_struct *task, u64 ran, u64 slept, bool replaced);
 void expedite_put_task(struct task_struct *task);
 void expedite_get_task(struct task_struct *task);
 struct task_struct *expedite_find_task(pid_t tid);
@@ -141,7 +147,7 @@ void expedite_module_put(void);
 void expedite_wait_for_stragglers(void);
 
 /* Implemented in Rust. */
-void expedite_found(const struct expedite_waiter *waiter, struct wait_queue_entry *ours);
+u32 expedite_found(const struct expedite_waiter *waiter, struct wait_queue_entry *ours);
 struct task_struct *expedite_named(struct wait_queue_entry *ours);
 void expedite_hung_up(struct wait_queue_entry *ours);
 u32 expedite_timer(struct hrtimer *timer);

@@ -38,6 +38,7 @@ impl Waiter {
 pub(crate) struct Obstacles {
     pub(crate) sleeps: u64,
     pub(crate) is_asleep: bool,
+    pub(crate) is_switched_out: bool,
     pub(crate) is_realtime: bool,
     pub(crate) is_ending: bool,
     pub(crate) is_behind: bool,
@@ -94,10 +95,13 @@ pub(crate) struct Snapshot {
     pub(crate) arrival: u64,
     pub(crate) arrivals: u64,
     pub(crate) sleeps: u64,
+    pub(crate) migrations: u64,
     pub(crate) group: *mut c_void,
     pub(crate) cpu: u32,
     pub(crate) uid: u32,
     pub(crate) is_asleep: bool,
+    pub(crate) is_switched_out: bool,
+    pub(crate) is_on_cpu: bool,
     pub(crate) is_realtime: bool,
     pub(crate) is_ending: bool,
     pub(crate) is_behind: bool,
@@ -153,6 +157,7 @@ extern "C" {
     fn expedite_snapshot(task: *mut bindings::task_struct, thread: *mut Snapshot);
     pub(crate) fn expedite_raise(task: *mut bindings::task_struct, saved: *mut Saved) -> c_int;
     pub(crate) fn expedite_lower(task: *mut bindings::task_struct, saved: *const Saved) -> c_int;
+    pub(crate) fn expedite_trace_drop(task: *mut bindings::task_struct, ran: u64, slept: u64, replaced: bool);
     pub(crate) fn expedite_put_task(task: *mut bindings::task_struct);
     pub(crate) fn expedite_get_task(task: *mut bindings::task_struct);
     pub(crate) fn expedite_may_name(task: *mut bindings::task_struct) -> bool;

@@ -34,15 +34,30 @@ static u64 waited(struct task_struct *task)
 	return READ_ONCE(task->sched_info.run_delay) + (queued && queued < now ? now - queued : 0);
 }
 
+/*
+ * Returns whether a boosted thread sleeps, and the kernel has counted this sleep (nvcsw). A thread that has only set its state runs, or
+ * was preempted, and may find that it need not sleep.
+ */
+bool expedite_is_switched_out(struct task_struct *task)
+{
+	return READ_ONCE(task->__state) != TASK_RUNNING && !READ_ONCE(task->on_rq) && !smp_load_acquire(&task->on_cpu);
+}
+
 /* The caller has a reference to the task, or the lock of a wait queue. */
 void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread)
 {
+	bool is_switched_out = expedite_is_switched_out(task);
+
+	rcu_read_lock();
 	*thread = (struct expedite_thread){
 		.runtime = READ_ONCE(task->se.sum_exec_runtime),
 		.waited = waited(task),
 		.arrival = READ_ONCE(task->sched_info.last_arrival),
 		.arrivals = READ_ONCE(task->sched_info.pcount),
 		.sleeps = READ_ONCE(task->nvcsw),
+		.migrations = READ_ONCE(task->se.nr_migrations),
+		.is_switched_out = is_switched_out,
+		.is_on_cpu = READ_ONCE(task->on_cpu),
 		.cpu = task_cpu(task),
 		.is_asleep = READ_ONCE(task->__state) != TASK_RUNNING,
 		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
@@ -50,7 +65,6 @@ void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread)
 		.is_behind = expedite_is_behind(task),
 		.is_locked = READ_ONCE(task->pi_blocked_on),
 	};
-	rcu_read_lock();
 	thread->uid = expedite_payer(task);
 	expedite_groups(task, thread);
 	rcu_read_unlock();
@@ -71,6 +85,7 @@ int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 		.sched_priority = BOOSTED_PRIORITY,
 	};
 	bool had_interrupts = !irqs_disabled();
+	u64 slack = task->timer_slack_ns;
 	int result;
 
 	saved->policy = READ_ONCE(task->policy);
@@ -80,6 +95,9 @@ int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 	if (READ_ONCE(task->pi_blocked_on))
 		return -EDEADLK;
 	result = sched_setattr_nocheck(task, &attr);
+	/* The kernel has set it to 0, as for every real-time thread, and would set the default at the end of the boost. */
+	if (!result)
+		WRITE_ONCE(task->timer_slack_ns, slack);
 	WARN_ON_ONCE(!had_interrupts && !irqs_disabled());
 	return result;
 }
@@ -190,7 +208,8 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
 void expedite_thread_init(struct hrtimer *timer, struct irq_work *afterwards)
 {
 	hrtimer_setup(timer, on_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-	init_irq_work(afterwards, expedite_afterwards);
+	/* In an interrupt also where other work of this kind is done by a thread, which a boosted thread would delay. */
+	*afterwards = IRQ_WORK_INIT_HARD(expedite_afterwards);
 }
 
 /* Runs @afterwards in an interrupt of this CPU as soon as interrupts are enabled: after the current wake-up. */

@@ -5,7 +5,7 @@
 //! the lock (threads/refusal.rs).
 //!
 //! # Invariants
-//! 1. A boost's stage is `Idle` unless exactly one of these is about to act on it: the arrival or the worker that
+//! 1. A boost's stage is `Idle`, or `Removed`, unless exactly one of these is about to act on it: the arrival or the worker that
 //!    raises it, its timer, or the worker that lowers it. That one advances the stage, under the lock, as its last
 //!    access.
 //! 2. A thread in the table is valid. Only the reaper frees it, after it was removed while `Idle`, and after an RCU grace
@@ -85,11 +85,11 @@ impl Sleeps {
         }
     }
 
-    /// Ends a boost. Returns whether the thread waited for arrivals in all of its sleeps, of which there were `count`. Called
-    /// under the lock.
+    /// Ends a boost. Returns whether the thread waited for arrivals in all of its sleeps, of which there were `count`. Called by the
+    /// worker that lowers the thread.
     fn end(&self, count: u64, last: &Snapshot) -> bool {
         self.is_boosted.store(false, Ordering::Relaxed);
-        let is_in_another = last.is_asleep && self.last.load(Ordering::Relaxed) != last.sleeps;
+        let is_in_another = last.is_switched_out && self.last.load(Ordering::Relaxed) != last.sleeps;
         // The last sleep goes on. If the thread does not wait for such a lock now, it did not before in this sleep.
         let found = self.found.load(Ordering::Relaxed).saturating_add(u64::from(is_in_another));
         !last.is_locked && count <= found
@@ -102,14 +102,18 @@ pub(crate) struct Source<'a> {
     pub(crate) slice: Nanos,
     /// Account of the flag, if it has a cap of its own.
     pub(crate) account: Option<&'a Arc<FlagAccount>>,
+    /// The flag is for threads that use little of a CPU in total.
+    pub(crate) sleepers_only: bool,
     pub(crate) now: Nanos,
 }
 
 /// Next step after a decision about an arrival.
 enum Verdict {
-    Nothing,
+    Nothing(Reason),
     /// An account does not exist yet.
     Unknown,
+    /// The thread was removed from the table meanwhile.
+    Removed,
     Raise(*mut Boost),
 }
 
@@ -165,7 +169,7 @@ impl Thread {
             return Some(Reason::Running);
         }
         if self.sleeps.is_boosted.load(Ordering::Relaxed) {
-            if obstacles.is_asleep && waiter.is_pinned && !obstacles.is_locked {
+            if obstacles.is_switched_out && waiter.is_pinned && !obstacles.is_locked {
                 self.sleeps.saw(obstacles.sleeps);
             }
             return Some(Reason::Boosted);
@@ -181,30 +185,39 @@ impl Thread {
     }
 }
 
-/// Decides about an arrival that is about to wake this thread, and boosts it. Called in any context that can wake threads.
+/// Decides about an arrival that is about to wake this thread, and boosts it. Returns why it does not. Called in any context that
+/// can wake threads.
 ///
 /// # Safety
 /// The task is valid during the call, and the lock of a wait queue is held.
 #[inline]
-pub(crate) unsafe fn arrived(waiter: &Waiter, source: &Source<'_>) {
+pub(crate) unsafe fn arrived(waiter: &Waiter, source: &Source<'_>) -> Option<Reason> {
     // SAFETY: [I2] the caller holds such a lock, so the thread is valid until the lock is released.
     if let Some(thread) = unsafe { table::find(waiter.task).as_ref() } {
         if let Some(reason) = thread.known_reason(waiter, source) {
             thread.last_call.store(source.now.0, Ordering::Relaxed);
             thread.tally.count(reason, waiter.way);
-            return;
+            return Some(reason);
         }
     }
     // SAFETY: the caller guarantees the same.
-    unsafe { arrived_slowly(waiter, source) };
+    let decide = || unsafe { arrived_slowly(waiter, source) };
+    match decide().or_else(decide) {
+        Some(result) => result,
+        // It was removed from the table twice meanwhile.
+        None => {
+            table::OTHERS.count(Reason::Memory, waiter.way);
+            Some(Reason::Memory)
+        }
+    }
 }
 
-/// As [`arrived`], if the reason for no boost is not known.
+/// As [`arrived`], if the reason for no boost is not known. Returns `None` if the thread was removed from the table meanwhile.
 ///
 /// # Safety
 /// As for [`arrived`].
 #[inline(never)]
-unsafe fn arrived_slowly(waiter: &Waiter, source: &Source<'_>) {
+unsafe fn arrived_slowly(waiter: &Waiter, source: &Source<'_>) -> Option<Option<Reason>> {
     // SAFETY: [I2] the caller holds such a lock, so the thread is valid until the lock is released.
     let mut thread = unsafe { table::find(waiter.task).as_ref() };
     if thread.is_none() {
@@ -213,17 +226,16 @@ unsafe fn arrived_slowly(waiter: &Waiter, source: &Source<'_>) {
     }
     let Some(thread) = thread else {
         table::OTHERS.count(Reason::Memory, waiter.way);
-        return;
+        return Some(Some(Reason::Memory));
     };
     thread.last_call.store(source.now.0, Ordering::Relaxed);
-    if let Some(reason) = thread.obstacle(waiter) {
-        thread.tally.count(reason, waiter.way);
-        return;
-    }
     // SAFETY: the caller guarantees that the task is valid, and holds a spinlock.
-    if state::boosts_only_if_busy() && unsafe { glue::expedite_finds_idle_cpu(waiter.task) } {
-        thread.tally.count(Reason::Idle, waiter.way);
-        return;
+    let finds_idle_cpu =
+        || state::boosts_only_if_busy() && unsafe { glue::expedite_finds_idle_cpu(waiter.task) };
+    let known = thread.obstacle(waiter).or_else(|| finds_idle_cpu().then_some(Reason::Idle));
+    if let Some(reason) = known {
+        thread.tally.count(reason, waiter.way);
+        return Some(Some(reason));
     }
     // SAFETY: the caller guarantees that the task is valid.
     let snapshot = unsafe { Snapshot::of(waiter.task) };
@@ -236,10 +248,17 @@ unsafe fn arrived_slowly(waiter: &Waiter, source: &Source<'_>) {
         };
     }
     match verdict {
-        Some(Verdict::Nothing) => {}
-        // SAFETY: [I1] the boost is `Raising`, and this arrival acts on it.
-        Some(Verdict::Raise(boost)) => unsafe { boost::begin(boost, waiter) },
-        Some(Verdict::Unknown) | None => thread.tally.count(Reason::Memory, waiter.way),
+        Some(Verdict::Removed) => None,
+        Some(Verdict::Nothing(reason)) => Some(Some(reason)),
+        Some(Verdict::Raise(boost)) => {
+            // SAFETY: [I1] the boost is `Raising`, and this arrival acts on it.
+            unsafe { boost::begin(boost, waiter) };
+            Some(None)
+        }
+        Some(Verdict::Unknown) | None => {
+            thread.tally.count(Reason::Memory, waiter.way);
+            Some(Some(Reason::Memory))
+        }
     }
 }
 
@@ -288,6 +307,7 @@ impl State {
         let boost = unsafe { &mut *thread.boost.get() };
         match decide(boost, &mut self.accounts, &self.terms, arrival) {
             Decision::Unknown => Verdict::Unknown,
+            Decision::Removed => Verdict::Removed,
             Decision::Boost => {
                 thread.tally.count_way(waiter.way);
                 boost.counts.calls = boost.counts.calls.wrapping_add(1);
@@ -296,7 +316,7 @@ impl State {
             }
             Decision::Not(reason) => {
                 thread.tally.count(reason, waiter.way);
-                Verdict::Nothing
+                Verdict::Nothing(reason)
             }
             Decision::Refused(reason, until) => {
                 let refusal = match arrival.source.account {
@@ -307,7 +327,7 @@ impl State {
                     refusal.set(reason, waiter, until);
                 }
                 thread.tally.count(reason, waiter.way);
-                Verdict::Nothing
+                Verdict::Nothing(reason)
             }
         }
     }
@@ -317,6 +337,8 @@ impl State {
 enum Decision {
     /// The user or the group has no account yet.
     Unknown,
+    /// The thread is not in the table any more.
+    Removed,
     Boost,
     Not(Reason),
     /// A budget is too low, and remains so until this time, if that is known.
@@ -328,6 +350,7 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
     let Arrival { thread, waiter, snapshot, source } = arrival;
     let (now, payers) = (source.now, arrival.payers());
     match boost.stage {
+        Stage::Removed => return Decision::Removed,
         _ if snapshot.is_ending => return Decision::Not(Reason::Running),
         Stage::Raising | Stage::Raised | Stage::Dropping => return Decision::Not(Reason::Boosted),
         Stage::Idle if snapshot.is_realtime => return Decision::Not(Reason::Realtime),
@@ -350,6 +373,10 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
         boost.runtime = snapshot.runtime;
         accounts
     };
+    if source.sleepers_only && !boost.uses_little(snapshot.runtime, now) {
+        boost.budget = accounts.thread;
+        return Decision::Refused(Reason::Thread, None);
+    }
     let limits = source.account.map_or(Ok(()), |account| {
         accounting.flag_pays(account, now).map_err(|until| (Reason::Flag, until))
     });
@@ -365,7 +392,7 @@ fn decide(boost: &mut Boost, accounting: &mut Accounting, terms: &Terms, arrival
         Action::Raise(_) => {
             // The thread sleeps already, so it uses no time until it is scheduled out.
             let asleep = step(waits.phase, waits.accounts, Event::ScheduledOut, now, &terms);
-            let reservation = accounting.reserve(payers, slice, source.account);
+            let reservation = accounting.reserve(payers, slice.after(boost::PRICE), source.account);
             boost.prepare(asleep.phase, slice, snapshot, waiter.is_pinned, reservation);
             thread.sleeps.begin(snapshot.sleeps);
             Decision::Boost

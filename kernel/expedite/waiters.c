@@ -19,6 +19,7 @@
 
 #include "glue.h"
 #include "layout.h"
+#include "trace.h"
 
 #if !defined(EPPOLL_ENTRY_BASE) || !defined(EPPOLL_ENTRY_WAIT) || !defined(EPITEM_EP) || !defined(EPITEM_EVENT) || \
 	!defined(EVENTPOLL_WQ) || !defined(EVENTPOLL_POLL_WAIT) || !defined(EVENTPOLL_LOCK)
@@ -121,8 +122,12 @@ struct search {
 
 void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obstacles)
 {
+	bool is_switched_out = expedite_is_switched_out(task);
+
 	*obstacles = (struct expedite_obstacles){
+		/* Read afterwards: the sleep is counted when the thread is switched out. */
 		.sleeps = READ_ONCE(task->nvcsw),
+		.is_switched_out = is_switched_out,
 		.is_asleep = READ_ONCE(task->__state) != TASK_RUNNING,
 		.is_realtime = READ_ONCE(task->prio) < MAX_RT_PRIO,
 		.is_ending = READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD),
@@ -137,14 +142,17 @@ static bool is_boostable(struct task_struct *task)
 	       !(READ_ONCE(task->flags) & (PF_EXITING | PF_KTHREAD));
 }
 
-/* The task must be valid: by a reference, or because a spinlock is held, which delays RCU's grace period. */
-static __always_inline void report(struct search *search, struct task_struct *task, enum expedite_way way,
+/*
+ * The task must be valid: by a reference, or because a spinlock is held, which delays RCU's grace period. Returns whether the
+ * arrival wakes the thread: it is asleep.
+ */
+static __always_inline bool report(struct search *search, struct task_struct *task, enum expedite_way way,
 				   bool is_pinned)
 {
 	struct expedite_waiter waiter;
 
 	if (!task)
-		return;
+		return false;
 	waiter.task = task;
 	waiter.cred = rcu_access_pointer(task->real_cred);
 	waiter.way = way;
@@ -152,7 +160,8 @@ static __always_inline void report(struct search *search, struct task_struct *ta
 	waiter.is_boostable = is_boostable(task);
 	waiter.is_pinned = is_pinned;
 	search->found++;
-	expedite_found(&waiter, search->ours);
+	trace_expedite_arrival(task, way, expedite_found(&waiter, search->ours));
+	return waiter.is_boostable || READ_ONCE(task->__state) != TASK_RUNNING;
 }
 
 static void search_queue(struct search *search, struct wait_queue_head *queue, struct wait_queue_entry *after,
@@ -183,8 +192,9 @@ static void unlock_epoll(void *epoll, unsigned long flags)
 /*
  * Does what ep_poll_callback does, under the same locks, except that it reports threads instead of waking them: the first
  * thread in epoll_wait, and what waits for the epoll itself. An item that is disabled or waits for other events wakes none.
+ * Returns whether the thread in epoll_wait is woken.
  */
-static void search_epoll(struct search *search, struct wait_queue_entry *entry, __poll_t events, int depth)
+static bool search_epoll(struct search *search, struct wait_queue_entry *entry, __poll_t events, int depth)
 {
 	void *of = (void *)entry - EPPOLL_ENTRY_WAIT;
 	void *item = *(void **)(of + EPPOLL_ENTRY_BASE);
@@ -193,22 +203,23 @@ static void search_epoll(struct search *search, struct wait_queue_entry *entry, 
 	struct wait_queue_head *threads = epoll + EVENTPOLL_WQ;
 	struct wait_queue_head *pollers = epoll + EVENTPOLL_POLL_WAIT;
 	unsigned long flags = lock_epoll(epoll);
-	bool wakes = event->events & ~EPOLL_FLAGS && (!events || events & event->events);
+	bool has_woken = false, wakes = event->events & ~EPOLL_FLAGS && (!events || events & event->events);
 
 	if (wakes) {
 		struct wait_queue_entry *first;
 
 		first = list_first_entry_or_null(&threads->head, struct wait_queue_entry, entry);
 		if (first)
-			report(search, first->private, EXPEDITE_BY_EPOLL, true);
+			has_woken = report(search, first->private, EXPEDITE_BY_EPOLL, true);
 		wakes = waitqueue_active(pollers);
 	}
 	unlock_epoll(epoll, flags);
 	if (!wakes || depth == EPOLL_MAX_NESTS)
-		return;
+		return has_woken;
 	spin_lock_irqsave_nested(&pollers->lock, flags, depth + 1);
 	search_queue(search, pollers, NULL, EPOLLIN | events, depth + 1);
 	spin_unlock_irqrestore(&pollers->lock, flags);
+	return has_woken;
 }
 
 /* Searches the entries after @after, or all. The lock of the queue is held. */
@@ -219,32 +230,32 @@ static void search_queue(struct search *search, struct wait_queue_head *queue, s
 
 	lockdep_assert_held(&queue->lock);
 	list_for_each_entry_continue(entry, &queue->head, entry) {
-		int found = search->found;
+		bool wakes = false;
 
-		if (found >= EXPEDITE_MAX_WAITERS || ++search->examined > EXPEDITE_MAX_ENTRIES)
+		if (search->found >= EXPEDITE_MAX_WAITERS || ++search->examined > EXPEDITE_MAX_ENTRIES)
 			return;
 		switch (known_holds(entry->func)) {
 		case A_SLEEPER:
-			report(search, entry->private, EXPEDITE_BY_WAIT, true);
+			wakes = report(search, entry->private, EXPEDITE_BY_WAIT, true);
 			break;
 		case A_THREAD:
-			report(search, entry->private, EXPEDITE_BY_READ, true);
+			wakes = report(search, entry->private, EXPEDITE_BY_READ, true);
 			break;
 		case A_POLL:
-			report(search, task_in_poll(entry, events), EXPEDITE_BY_POLL, true);
+			wakes = report(search, task_in_poll(entry, events), EXPEDITE_BY_POLL, true);
 			break;
 		case AN_EPOLL:
-			search_epoll(search, entry, events, depth);
+			wakes = search_epoll(search, entry, events, depth);
 			break;
 		case A_URING:
-			report(search, submitting_task(entry), EXPEDITE_BY_URING, false);
+			wakes = report(search, submitting_task(entry), EXPEDITE_BY_URING, false);
 			break;
 		default:
 			search->has_unrecognised = true;
 			continue;
 		}
 		/* The kernel wakes one exclusive waiter, and none after it. */
-		if (search->found > found && entry->flags & WQ_FLAG_EXCLUSIVE)
+		if (wakes && entry->flags & WQ_FLAG_EXCLUSIVE)
 			return;
 	}
 }

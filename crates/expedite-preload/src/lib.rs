@@ -5,7 +5,8 @@
 //!
 //! The library replaces `fcntl` in programs that are linked with the C library dynamically:
 //! `LD_PRELOAD=/usr/lib/libexpedite.so PROGRAM`. Statically linked programs are served by `pronto expedite run`. The process holds the
-//! module's device open from the first flag on; its flags end when it ends or executes another program.
+//! module's device open from the first flag on. Its flags end when it, and the children that it has forked since, have ended or executed
+//! another program.
 //!
 //! # Invariants
 //! 1. `fcntl` gets the arguments of its caller, of which the third one is a number or a pointer, or is not used.
@@ -33,25 +34,45 @@ struct Flag {
     tid: c_int,
     slice_ns: u64,
     percent: u32,
-    reserved: u32,
-    more_reserved: u64,
+    options: u32,
+    reserved: u64,
 }
 
-/// `fcntl` of the C library.
-type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+/// `fcntl` of the C library. A thread can be cancelled in it, which unwinds its stack.
+type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;
+
+/// The functions of the C library. They are found when the library is loaded, because a signal handler may call them first.
+static FCNTL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static FCNTL64: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Called by the dynamic linker.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = on_load;
+
+extern "C" fn on_load() {
+    real(&FCNTL, c"fcntl");
+    real(&FCNTL64, c"fcntl64");
+}
 
 /// The device, once a flag was set; before, a negative number.
 static OPEN: AtomicI32 = AtomicI32::new(-1);
+
+/// Device number and inode of the open device, to recognise it.
+#[expect(clippy::disallowed_types, reason = "no dependency: the library is loaded into any program")]
+static IDENTITY: [core::sync::atomic::AtomicU64; 2] = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+
+/// Lowest number of the descriptor of the device, which keeps it out of the range that programs use or close.
+const LOWEST: c_int = 100;
 
 /// Replaces `fcntl`, which programs call that were compiled for files of up to 2 GiB.
 ///
 /// # Safety
 /// As for `fcntl`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: I1.
-    unsafe { replaced(real(&REAL, c"fcntl"), fd, command, argument) }
+    unsafe { replaced(real(&FCNTL, c"fcntl"), fd, command, argument) }
 }
 
 /// Replaces `fcntl64`, which most programs call.
@@ -59,10 +80,9 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void)
 /// # Safety
 /// As for `fcntl`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: I1.
-    unsafe { replaced(real(&REAL, c"fcntl64"), fd, command, argument) }
+    unsafe { replaced(real(&FCNTL64, c"fcntl64"), fd, command, argument) }
 }
 
 /// Returns the function of the C library with this name.
@@ -93,23 +113,22 @@ unsafe fn replaced(real: Option<Fcntl>, fd: c_int, command: c_int, argument: *mu
     if command == libc::F_GETFL && result != -1 && is_flagged(fd) { result | O_EXPEDITE } else { result }
 }
 
-/// Sets or removes the flag of a file. Returns 0, or -1 with `errno`.
+/// Sets or removes the flag of a file. Returns 0, or -1 with `errno`. `errno` is unchanged if it returns 0.
 fn set(fd: c_int, wanted: bool) -> c_int {
+    let before = errno();
     let result = if wanted {
-        let flag = Flag { fd, tid: 0, slice_ns: 0, percent: 0, reserved: 0, more_reserved: 0 };
-        match device() {
-            Ok(_) => request(FLAG, (&raw const flag).cast()),
-            Err(errno) => Err(errno),
-        }
+        let flag = Flag { fd, tid: 0, slice_ns: 0, percent: 0, options: 0, reserved: 0 };
+        open_device().and_then(|()| request(FLAG, (&raw const flag).cast()))
     } else {
-        request(UNFLAG, (&raw const fd).cast())
+        // Fails for a file without a flag, and if no flag was ever set.
+        request(UNFLAG, (&raw const fd).cast()).or(Ok(()))
     };
     match result {
-        Ok(()) => 0,
         // It has the flag already.
-        Err(libc::EEXIST) if wanted => 0,
-        // A file without a flag, or no flag was ever set.
-        Err(_) if !wanted => 0,
+        Ok(()) | Err(libc::EEXIST) => {
+            set_errno(before);
+            0
+        }
         Err(errno) => fail(errno),
     }
 }
@@ -123,37 +142,63 @@ fn is_flagged(fd: c_int) -> bool {
 }
 
 /// Opens the device, if it is not open.
-fn device() -> Result<c_int, c_int> {
+fn open_device() -> Result<(), c_int> {
     let open = OPEN.load(Ordering::Relaxed);
-    if open >= 0 && request(FIND, (&raw const open).cast()) != Err(libc::EBADF) {
-        return Ok(open);
+    if identity(open).is_some_and(is_device) {
+        return Ok(());
     }
     // SAFETY: the path is a terminated string.
     let new = unsafe { libc::open(DEVICE.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if new == -1 {
         return Err(if errno() == libc::ENOENT { libc::ENODEV } else { errno() });
     }
-    match OPEN.compare_exchange(open, new, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => Ok(new),
-        Err(other) => {
-            // SAFETY: the descriptor is that of this function.
-            unsafe { libc::close(new) };
-            Ok(other)
-        }
+    // SAFETY: the call takes numbers only, and the function is known since the library was loaded.
+    let high =
+        real(&FCNTL, c"fcntl").map_or(-1, |fcntl| unsafe { fcntl(new, libc::F_DUPFD_CLOEXEC, LOWEST) });
+    let kept = if high == -1 {
+        new
+    } else {
+        // SAFETY: the descriptor is that of this function.
+        unsafe { libc::close(new) };
+        high
+    };
+    let Some([device, inode]) = identity(kept) else { return Err(libc::ENODEV) };
+    IDENTITY[0].store(device, Ordering::Relaxed);
+    IDENTITY[1].store(inode, Ordering::Relaxed);
+    if OPEN.compare_exchange(open, kept, Ordering::Release, Ordering::Relaxed).is_err() {
+        // Another thread was faster.
+        // SAFETY: the descriptor is that of this function.
+        unsafe { libc::close(kept) };
     }
+    Ok(())
 }
 
-/// Makes a request of the module. If the program has closed the device, its number may be that of another file, which does not
-/// know the request: the result is then `EBADF`.
+/// Returns device number and inode of an open file.
+fn identity(fd: c_int) -> Option<[u64; 2]> {
+    let mut stat = core::mem::MaybeUninit::uninit();
+    // SAFETY: the call checks the descriptor, and writes to the structure.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call has succeeded.
+    let stat: libc::stat = unsafe { stat.assume_init() };
+    Some([stat.st_rdev, stat.st_ino])
+}
+
+fn is_device(identity: [u64; 2]) -> bool {
+    identity == [IDENTITY[0].load(Ordering::Relaxed), IDENTITY[1].load(Ordering::Relaxed)]
+}
+
+/// Makes a request of the module. The program may have closed the device and opened another file with its number, which does not get
+/// the request.
 fn request(number: c_ulong, argument: *const c_void) -> Result<(), c_int> {
-    let device = OPEN.load(Ordering::Relaxed);
-    if device < 0 {
+    let device = OPEN.load(Ordering::Acquire);
+    if !identity(device).is_some_and(is_device) {
         return Err(libc::ENODEV);
     }
-    // SAFETY: I2; another file does not know the request.
+    // SAFETY: I2.
     match unsafe { libc::ioctl(device, number, argument) } {
         0 => Ok(()),
-        _ if errno() == libc::ENOTTY => Err(libc::EBADF),
         _ => Err(errno()),
     }
 }

@@ -18,6 +18,10 @@ fn without_the_module_only_the_flag_fails() {
         // The other flags were set.
         assert_eq!(ends.flags().unwrap(), before | libc::O_APPEND);
         assert_eq!(ends.set_flags(before), Ok(()));
+        // A success leaves errno unchanged.
+        nix::errno::Errno::EDOM.set();
+        assert_eq!((ends.set_flags(before), ends.flags()), (Ok(()), Ok(before)));
+        assert_eq!(nix::errno::Errno::last(), nix::errno::Errno::EDOM);
     });
 }
 
@@ -27,9 +31,12 @@ fn the_numbers_are_those_of_the_header() {
     assert!(header.contains(&format!("#define O_EXPEDITE {O_EXPEDITE:#x}\n")), "{O_EXPEDITE:#x}");
     let source = include_str!("../src/lib.rs");
     assert!(source.contains("const O_EXPEDITE: c_int = 0x2000_0000;"));
-    for (name, number) in [("FLAG", "0xe0"), ("UNFLAG", "0xe1"), ("FIND", "0xe5")] {
+    for (name, number, size) in [("FLAG", "e0", "20"), ("UNFLAG", "e1", "04"), ("FIND", "e5", "04")] {
         let line =
             header.lines().find(|line| line.starts_with(&format!("#define EXPEDITE_{name} "))).unwrap();
-        assert!(line.contains(number), "{line}");
+        assert!(line.contains(&format!("_IOW('E', 0x{number}, ")), "{line}");
+        // Direction, size in bytes, letter and number.
+        let constant = format!("const {name}: c_ulong = 0x40{size}_45{number};");
+        assert!(source.contains(&constant), "{constant}");
     }
 }

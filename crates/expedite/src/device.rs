@@ -27,9 +27,12 @@ struct RawFlag {
     tid: i32,
     slice_ns: u64,
     percent: u32,
-    reserved: u32,
-    more_reserved: u64,
+    options: u32,
+    reserved: u64,
 }
+
+/// `EXPEDITE_SLEEPERS_ONLY`.
+const SLEEPERS_ONLY: u32 = 1;
 
 /// `struct expedite_wait`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -103,6 +106,8 @@ pub struct Flag {
     /// Maximum share of a CPU that arrivals here may boost within any 100 ms, in percent; zero is no limit of the flag's own.
     /// The module's caps apply as well.
     pub percent: u32,
+    /// As in the paper: boosts only threads that use less than 2 % of a CPU in total, boosted or not.
+    pub sleepers_only: bool,
 }
 
 /// Counters of one thread since the module first saw it, or of all threads since it was loaded.
@@ -279,7 +284,9 @@ pub enum Refused {
     #[error("the thread belongs to another user: that needs CAP_SYS_NICE")]
     NotOwned,
     /// The file behind the descriptor cannot be flagged.
-    #[error("only readable sockets, pipes, eventfds and completion channels can be flagged")]
+    #[error(
+        "only Unix and IP sockets, reading ends of pipes, eventfds and completion channels of RDMA can be flagged"
+    )]
     Unsupported,
     /// The file already has a flag through this device.
     #[error("the file already has a flag through this device")]
@@ -293,6 +300,9 @@ pub enum Refused {
     /// The device, the file or the user has as many flags as it can have.
     #[error("the device, the file or the user cannot have another flag: remove one first")]
     Full,
+    /// The percentage of the flag never covers a slice.
+    #[error("the percentage of the flag is too small for a single slice: raise it, or shorten the slice")]
+    TooSmall,
     /// Anything else.
     #[error("the module failed: {0}")]
     System(Errno),
@@ -366,11 +376,15 @@ impl Device {
             tid: flag.thread,
             slice_ns: u64::try_from(flag.slice.as_nanos()).unwrap_or(u64::MAX),
             percent: flag.percent,
+            options: if flag.sleepers_only { SLEEPERS_ONLY } else { 0 },
             ..RawFlag::default()
         };
         // SAFETY: I1 and I2.
-        unsafe { expedite_flag(self.0.as_raw_fd(), &raw const raw) }?;
-        Ok(())
+        match unsafe { expedite_flag(self.0.as_raw_fd(), &raw const raw) } {
+            Ok(_) => Ok(()),
+            Err(Errno::EINVAL) if (1..=100).contains(&flag.percent) => Err(Refused::TooSmall),
+            Err(other) => Err(other.into()),
+        }
     }
 
     /// Removes the flag. This is optional: the flag ends when the flagged file is closed.

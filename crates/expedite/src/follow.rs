@@ -2,13 +2,14 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
+
+use nix::errno::Errno;
 
 use crate::device::{Device, Flag, Refused};
 use crate::process::{self, Kind, OpenFile, Process, Unreachable};
-
-/// Flags that one device can hold: `EXPEDITE_FLAGS_MAX`.
-const PER_DEVICE: usize = 1024;
 
 /// A file that was flagged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,107 +18,130 @@ pub struct Flagged {
     pub pid: u32,
     /// The file in that process.
     pub file: OpenFile,
-    /// Maximum time for which it had been open before: the time since the last look at the process.
-    pub after: Duration,
+    /// Maximum time for which it had been open before: the time since the last scan. `None` in the first scan of processes that ran
+    /// already.
+    pub after: Option<Duration>,
 }
 
-/// Result of one look at some processes.
+/// Result of one scan of some processes.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct Scan {
     /// Files that were flagged now.
     pub flagged: Vec<Flagged>,
-    /// Files that could not be flagged now and will not be tried again, each with the reason.
-    pub refused: Vec<(u32, OpenFile, Refused)>,
-    /// Processes whose files cannot be reached. Processes that have ended are not among them.
+    /// Files that have no flag yet and are tried again in the next scan: their number, and the reason for the last one.
+    pub postponed: Option<(usize, Refused)>,
+    /// Processes whose files cannot be reached, each reported once. Processes that have ended are not among them.
     pub unreachable: Vec<Unreachable>,
 }
 
 /// Sets flags on the files of other processes, and holds them. A flag ends when the file is closed, or when this is dropped.
 #[derive(Debug)]
 pub struct Follower {
+    /// Never empty. A device holds a limited number of flags.
     devices: Vec<Device>,
-    /// Flags that were set through the last device.
-    on_last: usize,
     flag: Flag,
     /// Kinds of files that are flagged.
     kinds: BTreeSet<Kind>,
-    /// The processes, by number, and the files of each that were flagged or refused.
     known: BTreeMap<u32, Known>,
-    last_look: Instant,
+    /// Processes that were reported as unreachable.
+    unreachable: BTreeSet<u32>,
+    last_scan: Option<Instant>,
 }
 
+/// A process, and those of its files that need no further attempt.
 #[derive(Debug)]
 struct Known {
     process: Process,
     files: BTreeSet<OpenFile>,
-    /// It was reported that its files cannot be reached.
-    is_unreachable: bool,
+}
+
+/// Whether the followed processes may have files already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Followed {
+    /// They are started after the follower was made.
+    New,
+    /// They run already.
+    Running,
 }
 
 impl Follower {
     /// Returns a follower that flags files of these kinds. The thread of `flag` is not used: it is the main thread of each process.
     ///
     /// # Errors
-    /// The module is not loaded, or this user may not open its device.
-    pub fn new(flag: Flag, kinds: &[Kind]) -> Result<Self, Refused> {
+    /// The module is not loaded, this user may not open its device, or the terms of the flag cannot work.
+    pub fn new(flag: Flag, kinds: &[Kind], followed: Followed) -> Result<Self, Refused> {
+        let device = Device::open()?;
+        // Finds out now whether the terms are valid.
+        let (one, _other) = UnixStream::pair().map_err(|error| Refused::System(errno_of(&error)))?;
+        device.flag(&one, flag)?;
+        device.unflag(&one)?;
         Ok(Self {
-            devices: vec![Device::open()?],
-            on_last: 0,
+            devices: vec![device],
             flag,
             kinds: kinds.iter().copied().collect(),
             known: BTreeMap::new(),
-            last_look: now(),
+            unreachable: BTreeSet::new(),
+            last_scan: (followed == Followed::New).then(now),
         })
     }
 
-    /// Flags the files of these processes that were opened since the last look. Forgets other processes and closed files.
-    pub fn look(&mut self, pids: &[u32]) -> Look {
-        let mut look = Look::default();
+    /// Flags the files of these processes that were opened since the last scan. Forgets other processes and closed files.
+    pub fn scan(&mut self, pids: &BTreeSet<u32>) -> Scan {
+        let mut scan = Scan::default();
         let begun = now();
-        self.known.retain(|pid, _| pids.contains(pid));
+        self.known.retain(|pid, known| pids.contains(pid) && !known.process.has_ended());
+        self.unreachable.retain(|pid| pids.contains(pid));
         for pid in pids {
-            match self.look_at(*pid, &mut look) {
+            match self.scan_process(*pid, &mut scan) {
                 // It has ended.
                 Ok(()) | Err(Unreachable::NoProcess(_)) => {}
                 Err(reason) => {
-                    let is_new = self
-                        .known
-                        .get_mut(pid)
-                        .is_none_or(|known| !core::mem::replace(&mut known.is_unreachable, true));
-                    if is_new {
-                        look.unreachable.push(reason);
+                    if self.unreachable.insert(*pid) {
+                        scan.unreachable.push(reason);
                     }
                 }
             }
         }
-        self.last_look = begun;
-        look
+        self.last_scan = Some(begun);
+        scan
     }
 
-    fn look_at(&mut self, pid: u32, look: &mut Look) -> Result<(), Unreachable> {
+    fn scan_process(&mut self, pid: u32, scan: &mut Scan) -> Result<(), Unreachable> {
         let mut known = match self.known.remove(&pid) {
             Some(known) => known,
-            None => Known { process: Process::find(pid)?, files: BTreeSet::new(), is_unreachable: false },
+            None => Known { process: Process::find(pid)?, files: BTreeSet::new() },
         };
-        let result = self.flag_new(&mut known, look);
+        let result = self.flag_new(&mut known, scan);
+        if known.process.has_ended() {
+            return Ok(());
+        }
         self.known.insert(pid, known);
         result
     }
 
-    fn flag_new(&mut self, known: &mut Known, look: &mut Look) -> Result<(), Unreachable> {
+    fn flag_new(&mut self, known: &mut Known, scan: &mut Scan) -> Result<(), Unreachable> {
         let pid = known.process.pid();
         let files: BTreeSet<_> = process::open_files(pid)?.into_iter().collect();
         known.files.retain(|file| files.contains(file));
         let new = files.difference(&known.files).filter(|file| self.kinds.contains(&file.kind));
         for file in new.cloned().collect::<Vec<_>>() {
             let Some(copy) = known.process.duplicate(file.fd)? else { continue };
-            known.files.insert(file.clone());
             match self.set(pid, &copy) {
-                // Another process has the same file, or had it before.
-                Err(Refused::Flagged) => {}
-                Ok(()) => look.flagged.push(Flagged { pid, file, after: self.last_look.elapsed() }),
-                Err(refused) => look.refused.push((pid, file, refused)),
+                Ok(()) => {
+                    let after = self.last_scan.map(|last| last.elapsed());
+                    scan.flagged.push(Flagged { pid, file: file.clone(), after });
+                }
+                // The first: another process has the same file, or had it before. The second: the kind of socket is not supported.
+                Err(Refused::Flagged | Refused::Unsupported) => {}
+                // The process has ended.
+                Err(Refused::NoThread) => return Err(Unreachable::NoProcess(pid)),
+                Err(refused) => {
+                    let before = scan.postponed.map_or(0, |(count, _)| count);
+                    scan.postponed = Some((before + 1, refused));
+                    continue;
+                }
             }
+            known.files.insert(file);
         }
         Ok(())
     }
@@ -126,25 +150,32 @@ impl Follower {
     ///
     /// # Errors
     /// The process or its file cannot be reached, or the module refuses the flag.
-    pub fn flag_one(&mut self, pid: u32, fd: i32) -> Result<(), FlagError> {
-        let copy = Process::find(pid)?.duplicate(fd)?.ok_or(FlagError::NotOpen(pid, fd))?;
-        Ok(self.set(pid, &copy)?)
+    pub fn flag_one(&mut self, process: &Process, fd: i32) -> Result<(), FlagError> {
+        let copy = process.duplicate(fd)?.ok_or_else(|| FlagError::NotOpen(process.pid(), fd))?;
+        match self.set(process.pid(), &copy) {
+            Ok(()) | Err(Refused::Flagged) => Ok(()),
+            Err(refused) => Err(refused.into()),
+        }
     }
 
-    fn set(&mut self, pid: u32, file: &std::os::fd::OwnedFd) -> Result<(), Refused> {
-        if self.on_last == PER_DEVICE {
-            self.devices.push(Device::open()?);
-            self.on_last = 0;
-        }
-        // A file that was flagged through an earlier device has its flag already.
-        let Some((last, earlier)) = self.devices.split_last() else { return Err(Refused::NotLoaded) };
-        for device in earlier {
+    /// Sets a flag through a device that has room; opens another device if there is none.
+    fn set(&mut self, pid: u32, file: &OwnedFd) -> Result<(), Refused> {
+        for device in &self.devices {
             if device.is_flagged(file)? {
                 return Err(Refused::Flagged);
             }
         }
-        last.flag(file, Flag { thread: pid.cast_signed(), ..self.flag })?;
-        self.on_last += 1;
+        let flag = Flag { thread: pid.cast_signed(), ..self.flag };
+        // Most flags of an earlier device end before those of a later one.
+        for device in self.devices.iter().rev() {
+            match device.flag(file, flag) {
+                Err(Refused::Full) => {}
+                other => return other,
+            }
+        }
+        let another = Device::open()?;
+        another.flag(file, flag)?;
+        self.devices.push(another);
         Ok(())
     }
 
@@ -168,6 +199,10 @@ pub enum FlagError {
     /// The module refused the flag.
     #[error(transparent)]
     Refused(#[from] Refused),
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the time until a file is flagged is real time")]

@@ -8,20 +8,34 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::AsFd as _;
 
-/// SIGINT, SIGTERM and SIGHUP, which no longer end this process, nor programs that it starts while this exists.
+/// `SI_KERNEL`: the kernel has sent the signal, and no process.
+const FROM_KERNEL: i32 = 0x80;
+
+/// Signals that end a command.
+pub(super) const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// Blocked signals: they no longer end this process. A program that it starts would inherit the mask.
 pub(super) struct Signals(SignalFd);
 
+/// A signal that was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) signal: Signal,
+    /// The terminal has sent it, to all processes in the foreground.
+    pub(super) is_from_terminal: bool,
+}
+
 impl Signals {
-    /// Blocks the signals.
-    pub(super) fn block() -> anyhow::Result<Self> {
-        let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    /// Blocks the signals, until the process ends.
+    pub(super) fn block(signals: impl IntoIterator<Item = Signal>) -> anyhow::Result<Self> {
+        let set = SigSet::from_iter(signals);
         set.thread_block().context("blocking signals")?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self(SignalFd::with_flags(&set, flags).context("receiving signals")?))
     }
 
     /// Waits for a signal for at most `limit`.
-    pub(super) fn next_within(&mut self, limit: Duration) -> anyhow::Result<Option<Signal>> {
+    pub(super) fn next_within(&mut self, limit: Duration) -> anyhow::Result<Option<Received>> {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, limit) {
@@ -29,7 +43,10 @@ impl Signals {
             Err(errno) => return Err(errno).context("waiting for signals"),
         }
         let received = self.0.read_signal().context("receiving signals")?;
-        let number = received.and_then(|info| i32::try_from(info.ssi_signo).ok());
-        Ok(number.and_then(|number| Signal::try_from(number).ok()))
+        Ok(received.and_then(|info| {
+            let signal = i32::try_from(info.ssi_signo).ok()?;
+            let is_from_terminal = info.ssi_code == FROM_KERNEL;
+            Some(Received { signal: Signal::try_from(signal).ok()?, is_from_terminal })
+        }))
     }
 }

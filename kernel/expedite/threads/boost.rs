@@ -10,15 +10,16 @@
 //! for the owner. So time in which a boosted thread slept is charged to it, unless it certainly waited for an arrival.
 
 use kernel::bindings;
+use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{bump, Thread};
 use crate::abi::Counts;
-use crate::accounts::{Accounting, FlagAccount, Reservation};
+use crate::accounts::{Account, Accounting, FlagAccount, Payers, Reservation};
 use crate::glue::{self, Saved, Snapshot, Waiter};
 use crate::policy::boost::{step, Event, Phase, Terms};
-use crate::policy::budget::Budget;
-use crate::policy::caps::Accounts;
+use crate::policy::budget::{self, Budget};
+use crate::policy::caps::{self, Accounts};
 use crate::policy::time::Nanos;
 use crate::state;
 
@@ -28,7 +29,10 @@ const UNDISPATCHED: Nanos = Nanos::from_millis(10);
 
 /// Charge for each boost in addition to the time that the thread runs: two changes of class, a timer, and two runs of the
 /// worker. Without it, boosts of a microsecond each would be nearly free, and their worker would use the CPU.
-const PRICE: Nanos = Nanos::from_micros(20);
+pub(super) const PRICE: Nanos = Nanos::from_micros(20);
+
+/// Shortest time between two looks at a thread that is not dispatched.
+const PATIENCE: Nanos = Nanos::from_micros(100);
 
 /// Time by which a timer may expire early.
 const EARLY: Nanos = Nanos::from_micros(5);
@@ -43,6 +47,8 @@ pub(super) enum Stage {
     Raised,
     /// The worker lowers the thread.
     Dropping,
+    /// The thread was removed from the table, and is freed soon. This stage is the last.
+    Removed,
 }
 
 /// The one boost of a thread.
@@ -58,6 +64,7 @@ pub(super) struct Boost {
     arrivals: u64,
     sleeps: u64,
     waited: u64,
+    migrations: u64,
     /// The thread waited for the arrival for certain.
     is_pinned: bool,
     raised_at: Nanos,
@@ -65,6 +72,8 @@ pub(super) struct Boost {
     until: Option<Nanos>,
     reservation: Option<Reservation>,
     saved: Saved,
+    /// Budget of all CPU time of the thread, for flags for sleepers only, and the time up to which it was charged.
+    total: Option<(Budget, u64)>,
     pub(super) counts: Counts,
     pub(super) timer: bindings::hrtimer,
     /// Starts the timer, after a wake-up in progress that has to finish first.
@@ -84,11 +93,13 @@ impl Boost {
             arrivals: 0,
             sleeps: 0,
             waited: 0,
+            migrations: 0,
             is_pinned: false,
             raised_at: Nanos::ZERO,
             until: None,
             reservation: None,
             saved: Saved::default(),
+            total: None,
             counts: Counts::default(),
             timer: bindings::hrtimer::default(),
             afterwards: bindings::irq_work::default(),
@@ -110,10 +121,23 @@ impl Boost {
         self.arrivals = thread.arrivals;
         self.sleeps = thread.sleeps;
         self.waited = thread.waited;
+        self.migrations = thread.migrations;
         self.is_pinned = is_pinned;
         self.until = None;
         self.reservation = Some(reservation);
         self.stage = Stage::Raising;
+    }
+
+    /// Returns whether the thread uses less than 2 % of a CPU in total, as [`caps::LITTLE`] measures it. Charges the time that it has run
+    /// since the last call.
+    pub(super) fn uses_little(&mut self, runtime: u64, now: Nanos) -> bool {
+        let terms = budget::Terms::quantum(caps::LITTLE);
+        let (budget, charged) = self.total.unwrap_or((Budget::new(&terms, now), runtime));
+        let ran = Nanos(runtime.saturating_sub(charged));
+        // It never falls into debt: a thread that computed for a minute may be a sleeper soon after.
+        let budget = budget.charged(ran.min(budget.left())).refilled(&terms, now);
+        self.total = Some((budget, runtime));
+        budget.allowance(&terms).is_some()
     }
 
     /// Charges the time that the thread has run since the last event, and the `price` of a boost.
@@ -197,8 +221,8 @@ unsafe fn raise(boost: *mut Boost, path: Path) {
             bump(if done == IS_LOCKED { &mut counts.locked } else { &mut counts.realtime });
         }
         thread.sleeps.is_boosted.store(false, core::sync::atomic::Ordering::Relaxed);
-        let (runtime, now) = (boost.runtime, Nanos(glue::clock()));
-        state.accounts.end(boost, runtime, Nanos::ZERO, None, now, &state.terms)
+        let used = Use { runtime: boost.runtime, slept: Nanos::ZERO, cpu: None, is_elsewhere: false };
+        state.accounts.end(boost, used, Nanos(glue::clock()), &state.terms)
     });
     match path {
         _ if done != 0 => {}
@@ -246,11 +270,17 @@ unsafe fn lower(boost: *mut Boost) {
     let replaced = unsafe { glue::expedite_lower(thread.task, &saved) } != 0;
     // SAFETY: [I3] the task is valid.
     let snapshot = unsafe { Snapshot::of(thread.task) };
-    let _flag = state::with(|state| {
+    let now = Nanos(glue::clock());
+    // SAFETY: [I1] no other code acts on the thread.
+    let boost_now = unsafe { &*boost };
+    let slept = boost_now.slept(thread, &snapshot, now);
+    // It may have run, or made another thread run, on any CPU.
+    let is_elsewhere = slept > Nanos::ZERO || boost_now.migrations != snapshot.migrations;
+    let accounts = new_accounts(&snapshot, is_elsewhere, now);
+    let _left = state::with(|state| {
         // SAFETY: the lock is held.
         let boost = unsafe { &mut *boost };
-        let now = Nanos(glue::clock());
-        let slept = boost.slept(thread, &snapshot, now);
+        let left = accounts.map(|account| account.and_then(|account| state.accounts.insert(account)));
         let ran = snapshot.runtime.saturating_sub(boost.runtime);
         for counts in [&mut boost.counts, &mut state.totals.counts] {
             bump(&mut counts.drops);
@@ -260,29 +290,56 @@ unsafe fn lower(boost: *mut Boost) {
             counts.boosted_ns = counts.boosted_ns.wrapping_add(ran);
             counts.slept_ns = counts.slept_ns.wrapping_add(slept.0);
         }
-        state.accounts.end(boost, snapshot.runtime, slept, Some(snapshot.cpu), now, &state.terms)
+        // SAFETY: [I3] the task is valid. After the boost has ended, the thread may be freed.
+        unsafe { glue::expedite_trace_drop(thread.task, ran, slept.0, replaced) };
+        let used = Use { runtime: snapshot.runtime, slept, cpu: Some(snapshot.cpu), is_elsewhere };
+        (left, state.accounts.end(boost, used, now, &state.terms))
     });
 }
 
+/// Returns new accounts for the end of a boost: of the user on the CPU where the thread is now, and on all CPUs together if
+/// `is_elsewhere`. The user may have them already.
+fn new_accounts(thread: &Snapshot, is_elsewhere: bool, now: Nanos) -> [Option<KBox<Account>>; 2] {
+    let Some(caps) = state::with(|state| state.terms.caps) else { return [None, None] };
+    let payers = Payers { uid: thread.uid, cpu: thread.cpu, group: 0 };
+    [
+        Account::of_user(&caps, payers, now).ok(),
+        if is_elsewhere { Account::of_user_everywhere(&caps, payers, now).ok() } else { None },
+    ]
+}
+
+/// Use of a boost that ends.
+struct Use {
+    /// CPU time of the thread now, in nanoseconds.
+    runtime: u64,
+    /// Time that the thread slept and is charged for.
+    slept: Nanos,
+    /// CPU where the thread is now; `None` if it was not raised.
+    cpu: Option<u32>,
+    /// Other CPUs may have been used, too.
+    is_elsewhere: bool,
+}
+
 impl Accounting {
-    /// Ends a boost: charges the time that the thread ran, and other time that counts, and makes the boost `Idle`. Returns the
-    /// flag's account, which must not be dropped under the lock.
+    /// Ends a boost: charges its use, and makes the boost `Idle`. Returns the flag's account, which must not be dropped under the lock.
     fn end(
         &mut self,
         boost: &mut Boost,
-        runtime: u64,
-        other: Nanos,
-        cpu: Option<u32>,
+        used: Use,
         now: Nanos,
         terms: &Terms,
     ) -> Option<Arc<FlagAccount>> {
         boost.stage = Stage::Idle;
         let mut reservation = boost.reservation.take()?;
         let terms = Terms { slice: boost.slice, ..*terms };
-        let used = Nanos(runtime.saturating_sub(boost.runtime));
-        let price = PRICE.after(other);
+        let Use { runtime, slept, cpu, is_elsewhere } = used;
+        let ran = Nanos(runtime.saturating_sub(boost.runtime));
+        let price = PRICE.after(slept);
         let (budget, cpu) = (boost.budget, cpu.unwrap_or(reservation.cpu()));
-        let flag = self.settle_limits(&mut reservation, used.after(price), now);
+        if is_elsewhere {
+            self.charge_everywhere(&reservation, ran.after(price), now);
+        }
+        let flag = self.settle_limits(&mut reservation, ran.after(price), now);
         boost.budget = self.settle(reservation, cpu, budget, |accounts| {
             let accounts = boost.ran(runtime, price, accounts, now, &terms);
             let dropped = step(boost.phase, accounts, Event::Dropped, now, &terms);
@@ -339,14 +396,22 @@ impl Boost {
     fn left(&mut self, snapshot: &Snapshot, now: Nanos) -> Nanos {
         let until = match self.until {
             Some(until) => until,
-            None if snapshot.arrivals != self.arrivals => {
+            // Once since then, as usual.
+            None if snapshot.arrivals == self.arrivals.wrapping_add(1) => {
                 let dispatched = Nanos(snapshot.arrival).max(self.raised_at).min(now);
                 *self.until.insert(dispatched.after(self.slice))
+            }
+            // More than once, or it had not left its CPU when it was raised.
+            None if snapshot.arrivals != self.arrivals
+                || snapshot.is_on_cpu
+                || snapshot.runtime != self.runtime =>
+            {
+                *self.until.insert(self.raised_at.after(self.slice))
             }
             // The arrival has not woken it.
             None if snapshot.is_asleep => return Nanos::ZERO,
             None if now.since(self.raised_at) > UNDISPATCHED => return Nanos::ZERO,
-            None => return self.slice,
+            None => return self.slice.max(PATIENCE),
         };
         let left = until.since(now);
         if left > EARLY {
@@ -371,6 +436,6 @@ pub(crate) unsafe extern "C" fn expedite_work(work: *mut bindings::kthread_work)
         Stage::Raising => unsafe { raise(boost, Path::Worker) },
         // SAFETY: [I1] the boost is `Dropping`, and this worker acts on it.
         Stage::Dropping => unsafe { lower(boost) },
-        Stage::Idle | Stage::Raised => {}
+        Stage::Idle | Stage::Raised | Stage::Removed => {}
     }
 }

@@ -9,7 +9,8 @@ use kernel::prelude::*;
 
 use super::{Boost, Stage, Tally, Thread};
 use crate::abi::Totals;
-use crate::glue::{self, Snapshot};
+use crate::accounts::Accounting;
+use crate::glue::{self, Obstacles};
 use crate::policy::time::Nanos;
 use crate::state;
 
@@ -63,12 +64,14 @@ pub(super) unsafe fn find(task: *mut bindings::task_struct) -> *mut Thread {
     at
 }
 
-/// Adds the tallies of all threads, which are counted without the lock.
-pub(crate) fn add_tallies(_lists: &Table, totals: &mut Totals) {
+/// Adds the tallies of all threads, which are counted without the lock. A thread that is removed meanwhile may be missing, or counted
+/// twice.
+pub(crate) fn add_tallies(totals: &mut Totals) {
+    let _no_thread_is_freed = kernel::sync::rcu::read_lock();
     OTHERS.add_to_totals(totals);
     for bucket in &THREADS {
         let mut at = bucket.load(Ordering::Acquire);
-        // SAFETY: [I2] each link of a bucket is a thread, or null, and the lock of the state is held.
+        // SAFETY: [I2] each link of a bucket is a thread, or null, and no thread is freed before the RCU section ends.
         while let Some(thread) = unsafe { at.as_ref() } {
             thread.tally.add_to_totals(totals);
             at = thread.next.load(Ordering::Acquire);
@@ -105,33 +108,34 @@ impl Table {
         None
     }
 
-    /// Removes the idle threads for which `done_with` is true, and returns them as a list. A reader that walks the lists
-    /// meanwhile may continue in that one, and finds either its thread or nothing.
+    /// Removes the idle threads of one list for which `done_with` is true, and puts them before `out`, which it returns. A reader that
+    /// walks the lists meanwhile may continue in that one, and finds either its thread or nothing. A reader that has found such a
+    /// thread cannot boost it any more.
     fn take_out(
         &mut self,
+        bucket: &AtomicPtr<Thread>,
         totals: &mut Totals,
+        mut out: *mut Thread,
         mut done_with: impl FnMut(&Thread, &Boost) -> bool,
     ) -> *mut Thread {
-        let mut out = null_mut();
-        for bucket in &THREADS {
-            let mut link = bucket;
-            // SAFETY: `link` is a bucket or the link of a thread that stays; [I2] it points to a thread, or is null.
-            while let Some(thread) = unsafe { link.load(Ordering::Relaxed).as_ref() } {
-                // SAFETY: the lock is held.
-                let boost = unsafe { &*thread.boost.get() };
-                if boost.stage == Stage::Idle && done_with(thread, boost) {
-                    let this = link.load(Ordering::Relaxed);
-                    link.store(thread.next.load(Ordering::Relaxed), Ordering::Release);
-                    thread.next.store(out, Ordering::Release);
-                    out = this;
-                    thread.tally.move_to(totals);
-                    self.count = self.count.saturating_sub(1);
-                    if let Some(of_user) = self.of_user(thread.uid) {
-                        *of_user = of_user.saturating_sub(1);
-                    }
-                } else {
-                    link = &thread.next;
+        let mut link = bucket;
+        // SAFETY: `link` is a bucket or the link of a thread that stays; [I2] it points to a thread, or is null.
+        while let Some(thread) = unsafe { link.load(Ordering::Relaxed).as_ref() } {
+            // SAFETY: the lock is held.
+            let boost = unsafe { &mut *thread.boost.get() };
+            if boost.stage == Stage::Idle && done_with(thread, boost) {
+                boost.stage = Stage::Removed;
+                let this = link.load(Ordering::Relaxed);
+                link.store(thread.next.load(Ordering::Relaxed), Ordering::Release);
+                thread.next.store(out, Ordering::Release);
+                out = this;
+                thread.tally.move_to(totals);
+                self.count = self.count.saturating_sub(1);
+                if let Some(of_user) = self.of_user(thread.uid) {
+                    *of_user = of_user.saturating_sub(1);
                 }
+            } else {
+                link = &thread.next;
             }
         }
         out
@@ -147,29 +151,37 @@ impl Table {
 /// removes idle accounts. May sleep.
 pub(crate) fn forget_idle() {
     let now = Nanos(glue::clock());
-    let out = state::with(|state| {
-        let accounts = state.accounts.forget_idle(now);
-        let threads = state.threads.take_out(&mut state.totals, |thread, boost| {
-            // SAFETY: [I3] the task is valid.
-            let snapshot = unsafe { Snapshot::of(thread.task) };
-            let is_old = now.since(Nanos(thread.last_call.load(Ordering::Relaxed))) > FORGOTTEN_AFTER;
-            snapshot.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
-        });
-        (accounts, threads)
-    });
-    if let Some((_accounts, threads)) = out {
-        // SAFETY: [I2] they were removed while `Idle`.
-        unsafe { free_all(threads) };
+    let done_with = |thread: &Thread, boost: &Boost| {
+        // SAFETY: [I3] the task is valid.
+        let obstacles = unsafe { Obstacles::of(thread.task) };
+        let is_old = now.since(Nanos(thread.last_call.load(Ordering::Relaxed))) > FORGOTTEN_AFTER;
+        obstacles.is_ending || (is_old && boost.budget.debt() == Nanos::ZERO)
+    };
+    let mut out = null_mut();
+    // The lock is held for one list at a time.
+    for bucket in &THREADS {
+        if !bucket.load(Ordering::Relaxed).is_null() {
+            let more = state::with(|state| state.threads.take_out(bucket, &mut state.totals, out, done_with));
+            out = more.unwrap_or(out);
+        }
+    }
+    // SAFETY: [I2] they were removed while `Idle`.
+    unsafe { free_all(out) };
+    for bucket in 0..Accounting::BUCKETS {
+        // What is removed is dropped after the lock was released.
+        let _forgotten = state::with(|state| state.accounts.forget_idle(bucket, now));
     }
 }
 
 /// Removes all threads, each after its boost has ended. May sleep.
 pub(crate) fn forget_all() {
     loop {
-        let (out, left) = state::with(|state| {
-            (state.threads.take_out(&mut state.totals, |_, _| true), state.threads.count)
-        })
-        .unwrap_or((null_mut(), 0));
+        let take_all = |state: &mut state::State| {
+            let each = |out, bucket| state.threads.take_out(bucket, &mut state.totals, out, |_, _| true);
+            let out = THREADS.iter().fold(null_mut(), each);
+            (out, state.threads.count)
+        };
+        let (out, left) = state::with(take_all).unwrap_or((null_mut(), 0));
         // SAFETY: [I2] they were removed while `Idle`.
         unsafe { free_all(out) };
         if left == 0 {

@@ -54,31 +54,6 @@ fn many_devices_on_one_file_cost_one_arrival() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn the_loosest_flag_on_a_file_counts() {
-    let module = Module::load(GENEROUS);
-    let (one, other) = unix();
-    let devices = devices(3);
-    let flag = |at: usize, percent| devices[at].flag(&one, Flag { percent, ..Flag::default() }).unwrap();
-    flag(0, 2);
-    flag(1, 0);
-    flag(2, 5);
-    let reader = Numbered::spawn(move || while let Ok(1..) = nix::unistd::read(&one, &mut [0; 8]) {});
-    let boost = |round| {
-        reader.until_it_sleeps();
-        write(&other);
-        until("the boost has ended", || module.counters()["drops"] == round);
-    };
-    // Two per cent cover a slice every 10 ms, and these messages come faster.
-    for round in 1..=50 {
-        boost(round);
-    }
-    assert_eq!(module.counters()["denied_flag"], 0, "{:?}", module.counters());
-    drop(other);
-    reader.join();
-}
-
-#[test]
-#[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_pipe_flagged_through_two_devices_closes() {
     let module = Module::load(&[]);
     let devices = devices(2);
@@ -145,10 +120,13 @@ fn a_request_does_not_depend_on_the_number_of_other_flags() {
             }
             start.elapsed()
         };
-        (0..20).map(|_| once()).min().unwrap()
+        (0..5).map(|_| once()).min().unwrap()
     };
     let pairs: Vec<_> = (0..MANY).map(|_| unix()).collect();
-    let (few, many) = (time(&pairs[..10]), time(&pairs));
+    // Other load of the machine meets both.
+    let rounds: Vec<_> = (0..5).map(|_| (time(&pairs[..10]), time(&pairs))).collect();
+    let few = rounds.iter().map(|round| round.0).min().unwrap();
+    let many = rounds.iter().map(|round| round.1).min().unwrap();
     println!("100 flags set and removed: {few:?} with 10 other flags, {many:?} with {MANY}");
     // A walk over all flags would take many times as long.
     assert!(many < 3 * few, "{few:?} {many:?}");

@@ -209,7 +209,18 @@ fn gain(owner: Part, waiter: Part, helper: Part) -> f64 {
         ends: AtomicBool::new(false),
     };
     pin(1);
+    // Ends the threads also if this one panics.
+    struct End<'a>(&'a Attempt, Option<UnixStream>);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.ends.store(true, Ordering::Relaxed);
+            // Ends every wait for a message.
+            self.1.take();
+        }
+    }
     std::thread::scope(|scope| {
+        let end = End(&attempt, Some(other));
+        let other = end.1.as_ref().unwrap();
         let (started, tids) = channel();
         let start = |part: Part| {
             let (attempt, started) = (&attempt, started.clone());
@@ -231,14 +242,12 @@ fn gain(owner: Part, waiter: Part, helper: Part) -> f64 {
         let begin = now();
         let before = (ran(owner), of_competitors());
         while begin.elapsed() < TIME {
-            let _ = nix::unistd::write(&other, &[0; 8]);
+            let _ = nix::unistd::write(other, &[0; 8]);
             poll(&mut [], PollTimeout::from(1_u8)).unwrap();
         }
         let owner = ran(owner).saturating_sub(before.0);
         let all = owner + of_competitors().saturating_sub(before.1);
-        attempt.ends.store(true, Ordering::Relaxed);
-        // Ends every wait for a message.
-        drop(other);
+        drop(end);
         owner.as_secs_f64() / all.as_secs_f64() - 1.0 / f64::from(COMPETITORS + 1)
     })
 }
@@ -259,7 +268,8 @@ fn check_gain(owner: Part, waiter: Part, helper: Part) -> BTreeMap<&'static str,
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_owner_of_a_lock_is_not_boosted_instead_of_a_named_thread() {
     let counters = check_gain(keep_lock, want_lock, wait_for_messages);
-    assert!(counters["named"] > 0 && counters["locked"] == counters["named"], "{counters:?}");
+    // Some arrivals come before the thread waits for the lock, or when the attempt ends.
+    assert!(counters["locked"] > 100 && counters["locked"] * 10 >= counters["named"] * 9, "{counters:?}");
 }
 
 #[test]
@@ -331,8 +341,8 @@ fn user_ids_of_a_namespace_share_the_account_of_its_owner() {
         assert!(reader.wait().unwrap().success());
     }
     let counters = module.counters();
-    // One for each CPU.
-    assert!((1..=2).contains(&counters["accounts"]), "{counters:?}");
+    // One for each CPU, and one for both together.
+    assert!((1..=3).contains(&counters["accounts"]), "{counters:?}");
     namespace.kill().unwrap();
     namespace.wait().unwrap();
 }
@@ -421,7 +431,8 @@ fn a_group_exceeds_its_limit_by_little() {
     let group = Group::new("pronto-limited");
     group.set("cpu.max", "1000 100000");
     let is_within = |share: f64| share <= 0.031;
-    let share = share_of_reader(&group, "evasion::a_group_exceeds_its_limit_by_little", is_within);
+    let is_enough = |share| is_within(share) && module.counters()["denied_group"] > 0;
+    let share = share_of_reader(&group, "evasion::a_group_exceeds_its_limit_by_little", is_enough);
     let counters = module.counters();
     println!("limit 1 %, used {:.2} % of a CPU; {counters:?}", share * 100.0);
     assert!(is_within(share), "{share}: {counters:?}");
@@ -439,6 +450,6 @@ fn a_group_that_runs_after_others_is_not_boosted() {
     group.set("cpu.idle", "1");
     share_of_reader(&group, "evasion::a_group_that_runs_after_others_is_not_boosted", |_| true);
     let counters = module.counters();
-    // The reader was boosted only before it came into the group.
+    // The reader gets its first message when it is in the group.
     assert!(counters["behind"] > 10 && counters["direct"] == 0, "{counters:?}");
 }

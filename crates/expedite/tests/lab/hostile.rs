@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_expedite::{Device, Flag};
 
-use crate::machine::{Module, now};
+use crate::machine::{Module, now, pin};
 use crate::users::become_user;
 
 /// Duration of each test: thirty windows of the budget. If the emulated CPU was stopped in boosts, the budget is overdrawn until it is
@@ -56,20 +56,31 @@ fn reader(device: &Device, end: &OwnedFd, wanted: &Weak<()>, action: Action) {
     }
 }
 
-/// Returns the boosted nanoseconds that a cap allows: the cap plus 5 % for measurement error.
-fn allowed(elapsed: Duration, cap: u64) -> u64 {
-    u64::try_from(elapsed.as_nanos()).unwrap() * CPUS * cap * 105 / 10_000
+/// A user's maximum share of some CPUs.
+#[derive(Debug, Clone, Copy)]
+struct Cap {
+    percent: u64,
+    cpus: u64,
+}
+
+impl Cap {
+    const DEFAULT: Self = Self { percent: CAP, cpus: CPUS };
+
+    /// Returns the boosted nanoseconds that it allows, plus 5 % for measurement error.
+    fn allows(self, elapsed: Duration) -> u64 {
+        u64::try_from(elapsed.as_nanos()).unwrap() * self.cpus * self.percent * 105 / 10_000
+    }
 }
 
 /// Runs the user's threads with `action` after each message while messages keep arriving. Returns the module's counters, and the
 /// duration.
 fn tried(action: Action) -> (BTreeMap<&'static str, u64>, Duration) {
-    tried_under(CAP, Duration::ZERO, action)
+    tried_under(Cap::DEFAULT, Duration::ZERO, action)
 }
 
-/// Runs [`tried`] under a cap of `cap` percent, with a pause after each round of messages.
-fn tried_under(cap: u64, pause: Duration, action: Action) -> (BTreeMap<&'static str, u64>, Duration) {
-    let module = Module::load(&[&format!("user_percent={cap}")]);
+/// Runs [`tried`] under a cap, with a pause after each round of messages.
+fn tried_under(cap: Cap, pause: Duration, action: Action) -> (BTreeMap<&'static str, u64>, Duration) {
+    let module = Module::load(&[&format!("user_percent={}", cap.percent)]);
     let device = Device::open().unwrap();
     let wanted = Arc::new(());
     let start = now();
@@ -83,7 +94,7 @@ fn tried_under(cap: u64, pause: Duration, action: Action) -> (BTreeMap<&'static 
             scope.spawn(move || reader(device, &one.into(), &weak, action));
             writers.push(other);
         }
-        let is_within = || module.counters()["boosted_ns"] <= allowed(start.elapsed(), cap);
+        let is_within = || module.counters()["boosted_ns"] <= cap.allows(start.elapsed());
         while start.elapsed() < TIME || (start.elapsed() < MAX_TIME && !is_within()) {
             for writer in &writers {
                 let _ = nix::unistd::write(writer, &[0; 8]);
@@ -99,7 +110,7 @@ fn tried_under(cap: u64, pause: Duration, action: Action) -> (BTreeMap<&'static 
     });
     let elapsed = start.elapsed();
     let counters = module.counters();
-    let allowed = allowed(elapsed, cap);
+    let allowed = cap.allows(elapsed);
     println!("{} of {allowed} ns; {counters:?}", counters["boosted_ns"]);
     assert!(counters["boosted_ns"] <= allowed, "{} of {allowed} ns: {counters:?}", counters["boosted_ns"]);
     assert!(counters["direct"] + counters["worker"] > 0, "nothing was boosted: {counters:?}");
@@ -128,7 +139,7 @@ fn flagging_anew_gains_nothing() {
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_new_thread_per_message_gains_nothing() {
     // The pace lets each message find its reader asleep. The cap is far below the total demand.
-    let (counters, _) = tried_under(3, Duration::from_millis(20), |_, end| {
+    let (counters, _) = tried_under(Cap { percent: 3, cpus: CPUS }, Duration::from_millis(20), |_, end| {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 if take(end) {
@@ -141,6 +152,24 @@ fn a_new_thread_per_message_gains_nothing() {
         counters["denied_user"] > 0,
         "each thread is new, so the user's budget must deny boosts: {counters:?}"
     );
+}
+
+/// Moves the calling thread to the other CPU.
+fn move_over() {
+    // SAFETY: the call takes no arguments.
+    pin(if unsafe { libc::sched_getcpu() } == 0 { 1 } else { 0 });
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn changing_the_cpu_gains_nothing() {
+    // Such boosts pay from one account for all CPUs, because they could all use the same CPU.
+    let of_one_cpu = Cap { percent: CAP, cpus: 1 };
+    let (counters, _) = tried_under(of_one_cpu, Duration::ZERO, |_, _| {
+        move_over();
+        compute();
+    });
+    assert!(counters["denied_user"] > 0, "{counters:?}");
 }
 
 #[test]

@@ -19,5 +19,6 @@ mod parameters;
 mod program;
 mod random;
 mod storm;
+mod traced;
 mod users;
 mod waiting;

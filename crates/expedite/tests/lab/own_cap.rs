@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pronto_expedite::{Device, Flag, Refused};
 
-use crate::machine::{Module, now};
-use crate::waiting::GENEROUS;
+use crate::machine::{Module, Numbered, now, until};
+use crate::waiting::{GENEROUS, write};
 
 /// Duration of each test: twenty windows of the budget. If the emulated CPU was stopped in boosts, the budget is overdrawn until it is
 /// paid back, so a test lasts longer, up to the maximum.
@@ -42,16 +42,20 @@ fn reader(end: &OwnedFd, wanted: &Weak<()>) {
     }
 }
 
-/// Returns the module's counters while several threads took an endless stream of messages from one flagged descriptor, and the
-/// duration in nanoseconds. Lasts until the boosted time is within `cap`, or [`MAX_TIME`].
-fn tried(parameters: &[&str], flag: Flag, cap: fn(u64) -> u64) -> (BTreeMap<&'static str, u64>, u64) {
+/// Returns the module's counters while several threads took an endless stream of messages from one descriptor with these flags,
+/// each through a device of its own, and the duration in nanoseconds. Lasts until the boosted time is within `cap`, or [`MAX_TIME`].
+fn tried(parameters: &[&str], flags: &[Flag], cap: fn(u64) -> u64) -> (BTreeMap<&'static str, u64>, u64) {
     let module = Module::load(parameters);
-    let device = Device::open().unwrap();
     let (one, other) = UnixStream::pair().unwrap();
     for end in [&one, &other] {
         end.set_nonblocking(true).unwrap();
     }
-    device.flag(&one, flag).unwrap();
+    let set = |flag: &Flag| {
+        let device = Device::open().unwrap();
+        device.flag(&one, *flag).unwrap();
+        device
+    };
+    let _devices: Vec<_> = flags.iter().map(set).collect();
     let (one, wanted) = (OwnedFd::from(one), Arc::new(()));
     let start = now();
     std::thread::scope(|scope| {
@@ -86,12 +90,25 @@ fn allowed(elapsed: u64) -> u64 {
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn all_threads_of_a_flag_stay_under_its_cap() {
-    let (counters, elapsed) = tried(GENEROUS, Flag { percent: CAP, ..Flag::default() }, allowed);
+    let (counters, elapsed) = tried(GENEROUS, &[Flag { percent: CAP, ..Flag::default() }], allowed);
     assert!(counters["boosted_ns"] <= allowed(elapsed), "in {elapsed} ns: {counters:?}");
     assert!(counters["denied_flag"] > 0, "{counters:?}");
-    let (without, elapsed) = tried(GENEROUS, Flag::default(), |_| u64::MAX);
+    let (without, elapsed) = tried(GENEROUS, &[Flag::default()], |_| u64::MAX);
     assert!(without["boosted_ns"] > allowed(elapsed), "the load must exceed the cap: {without:?}");
     assert_eq!(without["denied_flag"], 0, "{without:?}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_loosest_flag_of_a_file_counts() {
+    let flag = |percent| Flag { percent, ..Flag::default() };
+    let (tight, _) = tried(GENEROUS, &[flag(CAP), flag(CAP)], |_| u64::MAX);
+    assert!(tight["denied_flag"] > 0, "{tight:?}");
+    let (loose, elapsed) = tried(GENEROUS, &[flag(CAP), flag(0), flag(5)], |_| u64::MAX);
+    assert!(
+        loose["boosted_ns"] > allowed(elapsed) && loose["denied_flag"] == 0,
+        "in {elapsed} ns: {loose:?}"
+    );
 }
 
 #[test]
@@ -101,7 +118,8 @@ fn a_flag_cannot_exceed_the_caps_of_the_module() {
     let of_user: fn(u64) -> u64 = |elapsed| 2 * allowed(elapsed);
     let cap = format!("user_percent={CAP}");
     let generous_flag = Flag { percent: 100, slice: Duration::from_secs(1), ..Flag::default() };
-    let (counters, elapsed) = tried(&["thread_percent=100", &cap, "cpu_percent=100"], generous_flag, of_user);
+    let (counters, elapsed) =
+        tried(&["thread_percent=100", &cap, "cpu_percent=100"], &[generous_flag], of_user);
     assert!(counters["boosted_ns"] <= of_user(elapsed), "in {elapsed} ns: {counters:?}");
     assert!(counters["denied_user"] > 0, "{counters:?}");
 }
@@ -113,6 +131,7 @@ fn an_invalid_cap_is_refused() {
     let device = Device::open().unwrap();
     let (one, _other) = UnixStream::pair().unwrap();
     let invalid = Err(Refused::System(nix::errno::Errno::EINVAL));
+    let too_small = Err(Refused::TooSmall);
     let flag = |percent, us| {
         let flag = Flag { percent, slice: Duration::from_micros(us), ..Flag::default() };
         let result = device.flag(&one, flag);
@@ -125,8 +144,60 @@ fn an_invalid_cap_is_refused() {
         assert_eq!(flag(percent, 0), invalid, "{percent}");
     }
     // The budget gains a twelfth of 1 ms every 10 ms, and never holds twice that.
-    assert_eq!(flag(1, 0), invalid, "a slice of 200 us never fits into the budget");
-    assert_eq!(flag(1, 167), invalid);
+    assert_eq!(flag(1, 0), too_small, "a slice of 200 us never fits into the budget");
+    assert_eq!(flag(1, 167), too_small);
     assert_eq!((flag(1, 150), flag(2, 0), flag(100, 0)), (Ok(()), Ok(()), Ok(())));
     assert_eq!(module.counters()["flags"], 0);
+}
+
+/// Sends messages, up to `most` or until `enough` of them have boosted a thread that computes for `time` after each, with a flag for
+/// sleepers only. Returns the numbers of boosts and denials, and the duration.
+fn boosts_of_a_thread_that_computes(time: Duration, most: u64, enough: u64) -> (u64, u64, Duration) {
+    let start = now();
+    let module = Module::load(GENEROUS);
+    let device = Device::open().unwrap();
+    let (one, other) = UnixStream::pair().unwrap();
+    device.flag(&one, Flag { sleepers_only: true, ..Flag::default() }).unwrap();
+    let other = OwnedFd::from(other);
+    let reader = Numbered::spawn(move || {
+        while let Ok(1..) = nix::unistd::read(&one, &mut [0; 64]) {
+            let start = now();
+            while start.elapsed() < time {
+                core::hint::spin_loop();
+            }
+        }
+    });
+    for _ in 0..most {
+        if module.counters()["direct"] >= enough {
+            break;
+        }
+        reader.until_it_sleeps();
+        let before = module.counters()["calls"];
+        write(&other);
+        until("the arrival is counted", || module.counters()["calls"] > before);
+        until("every boost has ended", || {
+            let counters = module.counters();
+            counters["direct"] + counters["worker"] == counters["drops"]
+        });
+    }
+    drop(other);
+    reader.join();
+    let counters = module.counters();
+    (counters["direct"], counters["denied_thread"], start.elapsed())
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_flag_for_sleepers_boosts_no_thread_that_computes() {
+    // More than a whole budget after each message.
+    let (boosts, denied, time) = boosts_of_a_thread_that_computes(Duration::from_millis(20), 100, 100);
+    // Such a thread spends each grant immediately, and there is one per 100 ms.
+    let grants = time.as_millis() / 100 + 2;
+    assert!(
+        u128::from(boosts) <= grants && boosts + denied >= 90,
+        "{boosts} boosts, {denied} denials, {time:?}"
+    );
+    assert!(denied > 0, "{boosts} boosts in {time:?}");
+    let (boosts, denied, _) = boosts_of_a_thread_that_computes(Duration::ZERO, 10_000, 20);
+    assert_eq!(boosts, 20, "{denied} denials");
 }

@@ -4,7 +4,6 @@
 #[path = "../lab/machine.rs"]
 mod machine;
 
-use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -15,7 +14,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use pronto_expedite::{Device, Flag};
 
-use machine::{Module, Numbered, now, pin, receive};
+use machine::{Module, Numbered, pin, receive};
 
 /// CPUs of the machine.
 const CPUS: usize = 4;
@@ -84,7 +83,6 @@ fn a_thread_displaces_nobody_while_another_cpu_is_idle() {
     let module = Module::load(&["even_if_idle=0"]);
     let mut hog = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     poll(&mut [], PollTimeout::from(100_u8)).unwrap();
-    let start = now();
     let mut counts = [0; 2];
     for _ in 0..ROUNDS {
         for (count, is_flagged) in counts.iter_mut().zip([false, true]) {
@@ -95,13 +93,11 @@ fn a_thread_displaces_nobody_while_another_cpu_is_idle() {
     hog.wait().unwrap();
     let counters = module.counters();
     println!(
-        "of {} messages each, {} without and {} with a flag displaced the process that computes; {:?}; {counters:?}",
+        "of {} messages each, {} without and {} with a flag displaced the process that computes; {counters:?}",
         ROUNDS * MESSAGES,
         counts[0],
-        counts[1],
-        start.elapsed()
+        counts[1]
     );
-    assert!(start.elapsed() < Duration::from_secs(600));
     let most = counts[0] + ROUNDS * MESSAGES / 20;
     assert!(counts[1] <= most, "{counts:?}: {counters:?}");
     assert!(counters["idle"] * 10 >= counters["calls"] * 8, "{counters:?}");

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use pronto_expedite::follow::Follower;
-use pronto_expedite::process::{Kind, Unreachable, descendants, open_files};
+use pronto_expedite::follow::Followed;
+use pronto_expedite::process::{Kind, Process, descendants, open_files};
 
-use super::{KINDS, Summary, period, require_children_lists, terms, with_terms};
-use crate::commands::signals::Signals;
+use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
+use crate::commands::signals::{self, Signals};
 use crate::commands::{Subcommand, write_stdout};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "flag", describe, run };
@@ -16,10 +16,10 @@ fn describe() -> Command {
     with_terms(Command::new("flag"))
         .about("Boosts the threads of a running process when data arrives for them")
         .after_help(
-            "Flags last as long as this command: it ends when the process ends, or by SIGINT or SIGTERM. Without FD it flags all sockets,\n\
-             eventfds and RDMA channels of the process, also those that are opened later. It needs the same user and the permission to\n\
-             trace the process (kernel.yama.ptrace_scope), or root.\n\n\
-             Examples:\n  pronto expedite flag $(pidof -s nginx) --children\n  pronto expedite flag 1234 5 6",
+            "Flags last as long as this command: it ends when the process ends, or by SIGINT, SIGTERM or SIGHUP. Without FD it flags all\n\
+             sockets, eventfds and RDMA channels of the process, also those that are opened later. It needs the same user and the\n\
+             permission to trace the process (kernel.yama.ptrace_scope), or root.\n\n\
+             Examples:\n  pronto expedite flag $(pgrep -o nginx) --children\n  pronto expedite flag 1234 5 6",
         )
         .arg(Arg::new("pid").value_name("PID").required(true).value_parser(value_parser!(u32)).help("Number of the process"))
         .arg(
@@ -41,42 +41,38 @@ fn describe() -> Command {
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let pid = *options.get_one::<u32>("pid").expect("clap asks for it");
     let fds: Vec<i32> = options.get_many("fd").map(|fds| fds.copied().collect()).unwrap_or_default();
-    if options.get_flag("children") {
+    let with_children = options.get_flag("children");
+    if with_children {
         require_children_lists()?;
     }
+    let process = Process::find(pid)?;
     open_files(pid)?;
     let kinds: &[Kind] = if fds.is_empty() { &KINDS } else { &[] };
-    let mut follower = Follower::new(terms(options), kinds)?;
-    let mut summary = Summary::begin(&follower)?;
-    let mut signals = Signals::block()?;
+    let mut scanning = Scanning::begin(terms(options), kinds, Followed::Running, options)?;
+    let mut signals = Signals::block(signals::ENDS)?;
     for fd in &fds {
-        follower.flag_one(pid, *fd)?;
+        scanning.flag_one(&process, *fd)?;
         write_stdout(&format!("flagged descriptor {fd} of process {pid}\n"))?;
     }
-    loop {
-        match open_files(pid) {
-            Ok(_) => {}
-            // It has ended meanwhile.
-            Err(Unreachable::NoProcess(_)) => break,
-            Err(reason) => anyhow::bail!(reason),
+    while !process.has_ended() {
+        if fds.is_empty() {
+            let mut pids = [pid].into();
+            if with_children {
+                std::collections::BTreeSet::extend(&mut pids, descendants(pid));
+            }
+            let scan = scanning.scan(&pids);
+            for flagged in &scan.flagged {
+                let (fd, kind) = (flagged.file.fd, flagged.file.kind.name());
+                write_stdout(&format!("flagged descriptor {fd} ({kind}) of process {}\n", flagged.pid))?;
+            }
+            if let Some(reason) = scan.unreachable.iter().find(|reason| reason.pid() == pid) {
+                anyhow::bail!(*reason);
+            }
         }
-        let mut pids = vec![pid];
-        if options.get_flag("children") {
-            pids.extend(descendants(pid));
-        }
-        let look = follower.look(&pids);
-        for flagged in &look.flagged {
-            let (fd, kind) = (flagged.file.fd, flagged.file.kind.name());
-            write_stdout(&format!("flagged descriptor {fd} ({kind}) of process {}\n", flagged.pid))?;
-        }
-        summary.add(&look);
-        if let [reason] = look.unreachable.as_slice() {
-            anyhow::bail!(*reason);
-        }
-        if signals.next_within(period(options))?.is_some() {
+        if signals.next_within(scanning.pause())?.is_some() {
             break;
         }
     }
-    eprintln!("pronto expedite: {}", summary.text(&follower)?);
+    scanning.end()?;
     Ok(ExitCode::SUCCESS)
 }

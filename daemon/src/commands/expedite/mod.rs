@@ -6,11 +6,15 @@ mod run;
 mod top;
 
 use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Instant;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
-use pronto_expedite::follow::{Follower, Look};
-use pronto_expedite::process::{Kind, has_children_lists};
+use anyhow::Context as _;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use pronto_expedite::follow::{Followed, Follower, Scan};
+use pronto_expedite::process::{Kind, Process, has_children_lists};
 use pronto_expedite::{Flag, Totals};
 
 use super::Subcommand;
@@ -29,7 +33,7 @@ fn describe() -> Command {
         .about("Boosts programs that know nothing of the kernel module expedite, and shows its counters")
         .after_help(
             "The module must be loaded, and this user must have access to /dev/expedite (kernel/expedite/README.md).\n\n\
-             Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite flag $(pidof nginx)\n  \
+             Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite flag $(pgrep -o nginx) --children\n  \
              pronto expedite top",
         )
         .subcommand_required(true)
@@ -44,7 +48,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     (subcommand.expect("clap accepts only listed subcommands").run)(options)
 }
 
-/// Adds the options for the terms of flags, and for the time between two looks.
+/// Adds the options for the terms of flags, and for the time between two scans.
 fn with_terms(command: Command) -> Command {
     command
         .arg(
@@ -62,79 +66,138 @@ fn with_terms(command: Command) -> Command {
                 .help("Length of a boost, in microseconds [default: the maximum that the module grants]"),
         )
         .arg(
+            Arg::new("sleepers")
+                .long("sleepers-only")
+                .action(ArgAction::SetTrue)
+                .help("Boost only threads that use less than 2 % of a CPU in total, as in the paper"),
+        )
+        .arg(
             Arg::new("period")
                 .long("period-ms")
                 .value_name("MS")
                 .value_parser(value_parser!(u32).range(1..=60_000))
                 .default_value("10")
-                .help("Time between two looks for new files, in milliseconds"),
+                .help("Time between two scans for new files, in milliseconds; longer if scans take more than a tenth of it"),
         )
 }
 
 fn terms(options: &ArgMatches) -> Flag {
     Flag {
         percent: options.get_one::<u32>("percent").copied().unwrap_or(0),
+        sleepers_only: options.get_flag("sleepers"),
         slice: Duration::from_micros(options.get_one::<u32>("slice").copied().unwrap_or(0).into()),
         ..Flag::default()
     }
 }
 
-fn period(options: &ArgMatches) -> Duration {
-    Duration::from_millis((*options.get_one::<u32>("period").expect("it has a default")).into())
-}
-
-/// Number and delays of the files that were flagged so far, for the last line of a command.
-struct Summary {
+/// The scans of a command, and what it reports of them.
+struct Scanning {
+    follower: Follower,
+    period: Duration,
+    /// Duration of the last scan.
+    took: Duration,
     before: Totals,
-    /// Maximum time until each file was flagged.
-    delays: Vec<Duration>,
+    /// Number of flagged files by the maximum time for which they had been open, in tenths of a millisecond.
+    delays: BTreeMap<u128, u64>,
+    flagged: u64,
+    /// It was reported that files are not flagged yet.
+    is_postponed: bool,
 }
 
-impl Summary {
-    fn begin(follower: &Follower) -> anyhow::Result<Self> {
-        Ok(Self { before: follower.device().totals()?, delays: Vec::new() })
+/// Share of a CPU for scans: a scan that takes longer makes the period longer.
+const SCANS: u32 = 10;
+
+impl Scanning {
+    fn begin(flag: Flag, kinds: &[Kind], followed: Followed, options: &ArgMatches) -> anyhow::Result<Self> {
+        let follower = Follower::new(flag, kinds, followed).context(ADVICE)?;
+        let before = follower.device().totals()?;
+        let period =
+            Duration::from_millis((*options.get_one::<u32>("period").expect("it has a default")).into());
+        Ok(Self {
+            follower,
+            period,
+            took: Duration::ZERO,
+            before,
+            delays: BTreeMap::new(),
+            flagged: 0,
+            is_postponed: false,
+        })
     }
 
-    /// Adds the result of a look, and prints what an operator has to know on standard error.
-    fn add(&mut self, look: &Look) {
-        self.delays.extend(look.flagged.iter().map(|flagged| flagged.after));
-        for (pid, file, refused) in &look.refused {
-            eprintln!(
-                "pronto expedite: process {pid}, descriptor {} ({}): {refused}",
-                file.fd,
-                file.kind.name()
-            );
+    /// Flags new files of these processes, and reports on standard error what an operator has to know.
+    fn scan(&mut self, pids: &BTreeSet<u32>) -> Scan {
+        #[expect(clippy::disallowed_methods, reason = "the cost of a scan is real time")]
+        let start = Instant::now();
+        let scan = self.follower.scan(pids);
+        self.took = start.elapsed();
+        self.flagged += scan.flagged.len() as u64;
+        for after in scan.flagged.iter().filter_map(|flagged| flagged.after) {
+            *self.delays.entry(after.as_micros() / 100).or_default() += 1;
         }
-        for reason in &look.unreachable {
-            eprintln!("pronto expedite: {reason}");
+        for reason in &scan.unreachable {
+            report(&reason.to_string());
         }
-    }
-
-    /// Returns how many files were flagged and when, and the counts of the module meanwhile.
-    fn text(&mut self, follower: &Follower) -> anyhow::Result<String> {
-        let now = follower.device().totals()?.counts;
-        let before = self.before.counts;
-        let delays = match self.delays.as_mut_slice() {
-            [] => String::new(),
-            delays => {
-                delays.sort_unstable();
-                let (middle, last) = (delays[delays.len() / 2], delays[delays.len() - 1]);
-                format!(
-                    ", each at most {:.1} ms after it was opened (half of them {:.1} ms)",
-                    ms(last),
-                    ms(middle)
-                )
+        match &scan.postponed {
+            Some((count, reason)) if !self.is_postponed => {
+                report(&format!("{count} files have no flag yet, and are tried again: {reason}"));
             }
-        };
-        Ok(format!(
-            "flagged {} files{delays}; arrivals {}, boosts {}, denied {}, boosted {:.1} ms (of all programs on this machine)",
-            self.delays.len(),
-            now.calls.saturating_sub(before.calls),
-            now.boosts().saturating_sub(before.boosts()),
-            now.denied().saturating_sub(before.denied()),
-            ms(now.boosted_time.saturating_sub(before.boosted_time)),
-        ))
+            _ => {}
+        }
+        self.is_postponed = scan.postponed.is_some();
+        scan
     }
+
+    fn flag_one(&mut self, process: &Process, fd: i32) -> anyhow::Result<()> {
+        self.follower.flag_one(process, fd)?;
+        self.flagged += 1;
+        Ok(())
+    }
+
+    /// Returns the time until the next scan.
+    fn pause(&self) -> Duration {
+        self.period.max(self.took * SCANS)
+    }
+
+    /// Reports how many files were flagged and when, and the counts of the module meanwhile.
+    fn end(&self) -> anyhow::Result<()> {
+        let counts = self.follower.device().totals()?.counts.since(&self.before.counts);
+        report(&format!(
+            "flagged {} files{}; arrivals {}, boosts {}, denied {}, boosted {:.1} ms (of all programs on this machine)",
+            self.flagged,
+            delays_of(&self.delays),
+            counts.calls,
+            counts.boosts(),
+            counts.denied(),
+            counts.boosted_time.as_secs_f64() * 1e3,
+        ));
+        Ok(())
+    }
+}
+
+/// Advice for errors of the module's device.
+const ADVICE: &str =
+    "cannot set flags (kernel/expedite/README.md describes how to load the module and who may use it)";
+
+/// Returns the longest delay and the median.
+fn delays_of(delays: &BTreeMap<u128, u64>) -> String {
+    let Some((last, _)) = delays.last_key_value() else { return String::new() };
+    let half = delays.values().sum::<u64>().div_ceil(2);
+    let mut seen = 0;
+    let median = delays.iter().find(|(_, count)| {
+        seen += **count;
+        seen >= half
+    });
+    let ms = |tenths: u128| format!("{}.{}", (tenths + 1) / 10, (tenths + 1) % 10);
+    format!(
+        ", each at most {} ms after it was opened (half of them {} ms)",
+        ms(*last),
+        ms(median.map_or(*last, |(tenths, _)| *tenths))
+    )
+}
+
+/// Writes a line to standard error, which may be closed.
+fn report(text: &str) {
+    let _ = writeln!(std::io::stderr(), "pronto expedite: {text}");
 }
 
 /// Checks that the children of a process can be found.
@@ -143,10 +206,6 @@ fn require_children_lists() -> anyhow::Result<()> {
         "this kernel does not list the children of processes (it was built without CONFIG_PROC_CHILDREN)";
     anyhow::ensure!(has_children_lists(), "{reason}: use pronto expedite flag PID for each process");
     Ok(())
-}
-
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
@@ -159,5 +218,12 @@ mod tests {
         for subcommand in ALL {
             assert_eq!((subcommand.describe)().get_name(), subcommand.name);
         }
+    }
+
+    #[test]
+    fn delays_are_rounded_up() {
+        assert_eq!(delays_of(&BTreeMap::new()), "");
+        let text = delays_of(&[(0, 3), (52, 1), (109, 1)].into());
+        assert_eq!(text, ", each at most 11.0 ms after it was opened (half of them 0.1 ms)");
     }
 }

@@ -1,20 +1,24 @@
 //! `pronto expedite run`: starts a command and flags the files that it and its children open.
 
-use std::ffi::OsString;
-use std::process::{Command as Program, ExitCode};
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::prctl;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use pronto_expedite::follow::Follower;
+use pronto_expedite::follow::Followed;
 use pronto_expedite::process::descendants;
 
-use super::{KINDS, Summary, period, require_children_lists, terms, with_terms};
+use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
 use crate::commands::Subcommand;
-use crate::commands::signals::Signals;
+use crate::commands::signals::{self, Signals};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "run", describe, run };
 
@@ -22,8 +26,9 @@ fn describe() -> Command {
     with_terms(Command::new("run"))
         .about("Starts a command, and boosts its threads and those of its children when data arrives for them")
         .after_help(
-            "Looks for new sockets of the command and its children, and flags them. Ends when all of them have ended, with the exit code\n\
-             of the command. Threads that wait on eventfds and for RDMA are boosted as well; those that wait on pipes are not.\n\n\
+            "Scans the command and its children for new sockets, and flags them. Threads that wait on eventfds and for RDMA are boosted as\n\
+             well; those that wait on pipes are not. Ends when all of these processes have ended, also those in the background, with the\n\
+             exit code of the command. SIGTERM and SIGHUP are passed on to the command, or to its children if it has ended.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite run --percent 5 -- mpirun -n 2 ./program",
         )
         .arg(
@@ -38,32 +43,59 @@ fn describe() -> Command {
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let mut words = options.get_many::<OsString>("command").expect("clap asks for it");
-    let program = words.next().expect("clap asks for it");
     require_children_lists()?;
-    let mut follower = Follower::new(terms(options), &KINDS)?;
-    let mut summary = Summary::begin(&follower)?;
+    let words: Vec<&OsString> = options.get_many("command").expect("clap asks for it").collect();
+    let mut scanning = Scanning::begin(terms(options), &KINDS, Followed::New, options)?;
     // The children of processes that end become children of this one.
     prctl::set_child_subreaper(true).context("adopting the command's children")?;
-    let child = Program::new(program).args(words).spawn();
-    let child = child.with_context(|| format!("cannot start {}", program.display()))?;
-    // The command would inherit blocked signals, so they are blocked after it was started.
-    let mut signals = Signals::block()?;
-    let main = Pid::from_raw(child.id().cast_signed());
+    let mut signals = Signals::block(signals::ENDS.into_iter().chain([Signal::SIGCHLD]))?;
+    let main = start(&words)?;
     let mut code = None;
     loop {
-        summary.add(&follower.look(&descendants(std::process::id())));
-        match signals.next_within(period(options))? {
-            // The terminal sends it to the command as well.
-            None | Some(Signal::SIGINT) => {}
-            Some(signal) => drop(kill(main, signal)),
+        let family: BTreeSet<_> = descendants(std::process::id()).into_iter().collect();
+        scanning.scan(&family);
+        if let Some(received) = signals.next_within(scanning.pause())? {
+            let has_ended = code.is_some();
+            match received.signal {
+                Signal::SIGCHLD => {}
+                // The command has it already.
+                Signal::SIGINT if received.is_from_terminal && !has_ended => {}
+                signal if has_ended => family.iter().for_each(|pid| send(pid_of(*pid), signal)),
+                // It is not reaped yet, so the number is its own.
+                signal => send(main, signal),
+            }
         }
         if reap(main, &mut code)? == Left::Nobody {
             break;
         }
     }
-    eprintln!("pronto expedite: {}", summary.text(&follower)?);
+    scanning.end()?;
     Ok(ExitCode::from(code.unwrap_or(FAILURE)))
+}
+
+/// Sends a signal to a process, which may have ended.
+fn send(to: Pid, signal: Signal) {
+    let _ = kill(to, signal);
+}
+
+fn pid_of(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed())
+}
+
+/// Starts a command with no signal blocked.
+fn start(words: &[&OsString]) -> anyhow::Result<Pid> {
+    let text = |bytes: &[u8]| CString::new(bytes).context("an argument or a variable contains a NUL byte");
+    let arguments: Vec<_> = words.iter().map(|word| text(word.as_bytes())).collect::<Result<_, _>>()?;
+    let variables =
+        std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let variables: Vec<_> = variables.map(|variable| text(&variable)).collect::<Result<_, _>>()?;
+    let program = arguments.first().expect("clap asks for it");
+    let started = PosixSpawnAttr::init().and_then(|mut attributes| {
+        attributes.set_sigmask(&SigSet::empty())?;
+        attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK)?;
+        posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes, &arguments, &variables)
+    });
+    started.with_context(|| format!("cannot start {}", program.to_string_lossy()))
 }
 
 /// Exit code if that of the command is not known.
@@ -82,9 +114,11 @@ fn reap(main: Pid, code: &mut Option<u8>) -> anyhow::Result<Left> {
             Ok(WaitStatus::Exited(pid, code)) => (pid, u8::try_from(code).unwrap_or(FAILURE)),
             Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + u8::try_from(signal as i32).unwrap_or(0)),
             Ok(WaitStatus::StillAlive) => return Ok(Left::Somebody),
-            Ok(_) => continue,
-            Err(nix::errno::Errno::ECHILD) => return Ok(Left::Nobody),
-            Err(nix::errno::Errno::EINTR) => continue,
+            Ok(_) | Err(Errno::EINTR) => continue,
+            Err(Errno::ECHILD) => return Ok(Left::Nobody),
+            // A real-time signal has ended a child, which this was not told.
+            Err(Errno::EINVAL) if code.is_none() && kill(main, None) == Err(Errno::ESRCH) => (main, FAILURE),
+            Err(Errno::EINVAL) => continue,
             Err(errno) => return Err(errno).context("waiting for the command"),
         };
         if pid == main {

@@ -8,11 +8,12 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_expedite::{Counts, Device, ThreadState, Totals};
 use serde_json::{Value, json};
 
-use crate::commands::signals::Signals;
+use crate::commands::signals::{self, Signals};
 use crate::commands::{Subcommand, write_stdout};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "top", describe, run };
@@ -55,8 +56,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         Duration::from_secs((*options.get_one::<u32>("interval").expect("it has a default")).into());
     let mut left = options.get_one::<u32>("count").copied();
     let (as_json, clears) = (options.get_flag("json"), std::io::stdout().is_terminal());
-    let device = Device::open()?;
-    let mut signals = Signals::block()?;
+    let device = Device::open().context(super::ADVICE)?;
+    let mut signals = Signals::block(signals::ENDS)?;
     let mut before = Seen::now(&device)?;
     while left != Some(0) {
         if signals.next_within(interval)?.is_some() {
@@ -107,11 +108,17 @@ fn threads(device: &Device) -> BTreeMap<i32, Thread> {
         let tids = numbers(&format!("/proc/{pid}/task")).into_iter();
         tids.filter_map(move |tid| {
             let state = device.query(tid.cast_signed()).ok()?;
-            let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-            Some((tid.cast_signed(), Thread { pid, name: name.trim_end().to_owned(), state }))
+            let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+            Some((tid.cast_signed(), Thread { pid, name: printable(&name), state }))
         })
     };
     numbers("/proc").into_iter().flat_map(of_process).collect()
+}
+
+/// Returns the name of a thread without characters that control a terminal: its owner has chosen it.
+fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    name.trim_end().chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }
 
 /// The counts of one interval.
@@ -130,6 +137,9 @@ impl Change {
             .iter()
             .map(|(tid, thread)| {
                 let earlier = before.threads.get(tid).map(|thread| thread.state.counts).unwrap_or_default();
+                // The module forgets a thread without arrivals, and counts from zero when it sees it again.
+                let was_forgotten = earlier.calls > thread.state.counts.calls;
+                let earlier = if was_forgotten { Counts::default() } else { earlier };
                 (*tid, thread.clone(), thread.state.counts.since(&earlier))
             })
             .collect();
@@ -142,7 +152,7 @@ impl Change {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a rate to read")]
     fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
@@ -305,11 +315,18 @@ mod tests {
     }
 
     #[test]
+    fn names_do_not_control_the_terminal() {
+        assert_eq!(printable(b"\x1b[2Jcat\xff\n"), "?[2Jcat\u{fffd}");
+    }
+
+    #[test]
     fn a_thread_that_was_not_known_before_counts_from_zero() {
         #[expect(clippy::disallowed_methods, reason = "any time will do")]
         let start = Instant::now();
         let before = Seen { threads: BTreeMap::new(), ..seen(0, start) };
         let change = Change::between(&before, &seen(4, start + Duration::from_secs(1)));
         assert_eq!(change.threads[0].2.calls, 4);
+        let change = Change::between(&seen(9, start), &seen(4, start + Duration::from_secs(5)));
+        assert_eq!(change.threads[0].2.calls, 4, "it was forgotten in between");
     }
 }
