@@ -168,7 +168,7 @@ pub(crate) fn forget_idle() {
     // SAFETY: [I2] they were removed while `Idle`.
     unsafe { free_all(out) };
     for bucket in 0..Accounting::BUCKETS {
-        // What is removed is dropped after the lock was released.
+        // Removed accounts are dropped after the lock was released.
         let _forgotten = state::with(|state| state.accounts.forget_idle(bucket, now));
     }
 }

@@ -176,7 +176,7 @@ impl Scanning {
 
 /// Advice for errors of the module's device.
 const ADVICE: &str =
-    "cannot set flags (kernel/expedite/README.md describes how to load the module and who may use it)";
+    "cannot set flags (kernel/expedite/README.md describes how to load the module and how to permit users)";
 
 /// Returns the longest delay and the median.
 fn delays_of(delays: &BTreeMap<u128, u64>) -> String {

@@ -56,7 +56,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         Duration::from_secs((*options.get_one::<u32>("interval").expect("it has a default")).into());
     let mut left = options.get_one::<u32>("count").copied();
     let (as_json, clears) = (options.get_flag("json"), std::io::stdout().is_terminal());
-    let device = Device::open().context(super::ADVICE)?;
+    let device = Device::open()
+        .context("cannot read the counters (kernel/expedite/README.md describes how to load the module)")?;
     let mut signals = Signals::block(signals::ENDS)?;
     let mut before = Seen::now(&device)?;
     while left != Some(0) {
