@@ -244,6 +244,11 @@ impl Accounting {
         null_mut()
     }
 
+    /// Returns whether a user has no account on a CPU, and none on all CPUs together.
+    pub(crate) fn lacks(&self, payers: Payers) -> (bool, bool) {
+        (self.find(payers.user()).is_null(), self.find(payers.everywhere()).is_null())
+    }
+
     /// Inserts an account. Returns it if there are too many, its user has too many groups, or its holder already has one.
     pub(crate) fn insert(&mut self, mut account: KBox<Account>) -> Option<KBox<Account>> {
         let cpus = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);

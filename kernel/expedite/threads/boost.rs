@@ -19,7 +19,7 @@ use crate::accounts::{Account, Accounting, FlagAccount, Payers, Reservation};
 use crate::glue::{self, Saved, Snapshot, Waiter};
 use crate::policy::boost::{step, Event, Phase, Terms};
 use crate::policy::budget::{self, Budget};
-use crate::policy::caps::{self, Accounts};
+use crate::policy::caps::{self, Accounts, Caps};
 use crate::policy::time::Nanos;
 use crate::state;
 
@@ -297,15 +297,20 @@ unsafe fn lower(boost: *mut Boost) {
     });
 }
 
-/// Returns new accounts for the end of a boost: of the user on the CPU where the thread is now, and on all CPUs together if
-/// `is_elsewhere`. The user may have them already.
+/// Returns new accounts for the end of a boost, if the user lacks them: on the CPU where the thread is now, and on all CPUs together if
+/// `is_elsewhere`.
 fn new_accounts(thread: &Snapshot, is_elsewhere: bool, now: Nanos) -> [Option<KBox<Account>>; 2] {
-    let Some(caps) = state::with(|state| state.terms.caps) else { return [None, None] };
     let payers = Payers { uid: thread.uid, cpu: thread.cpu, group: 0 };
-    [
-        Account::of_user(&caps, payers, now).ok(),
-        if is_elsewhere { Account::of_user_everywhere(&caps, payers, now).ok() } else { None },
-    ]
+    let lacks = state::with(|state| (state.terms.caps, state.accounts.lacks(payers)));
+    let Some((caps, (lacks_here, lacks_everywhere))) = lacks else { return [None, None] };
+    let new = |wanted: bool, account: fn(&Caps, Payers, Nanos) -> Result<KBox<Account>>| {
+        if wanted {
+            account(&caps, payers, now).ok()
+        } else {
+            None
+        }
+    };
+    [new(lacks_here, Account::of_user), new(is_elsewhere && lacks_everywhere, Account::of_user_everywhere)]
 }
 
 /// Use of a boost that ends.
