@@ -25,7 +25,7 @@ use crate::threads::Refusal;
 const BUCKETS: usize = 64;
 
 /// Maximum number of accounts, and that number for each CPU if it is more. Threads without an account are not boosted. A user has
-/// one account per CPU, so it takes many users to reach the maximum.
+/// one account per CPU and one for all CPUs, and few for groups, so it takes many users to reach the maximum.
 const MAX_ACCOUNTS: u32 = 4096;
 const MAX_ACCOUNTS_PER_CPU: u32 = 64;
 
@@ -36,7 +36,7 @@ const GROUP: share::Share = share::Share::percent(2);
 /// Maximum slice of a thread in such a group: a new account holds little more.
 pub(crate) const GROUP_SLICE: Nanos = Nanos::from_micros(150);
 
-/// Maximum number of accounts of groups of one user, who can make any number of groups.
+/// Maximum number of accounts of one user's groups: a user can make any number of groups.
 const MAX_GROUPS_PER_USER: u16 = 64;
 
 /// Number of counters of groups by user. Users with the same counter share the maximum.
@@ -53,7 +53,7 @@ enum Key {
     Group(usize),
 }
 
-/// An account of a user on a CPU, or of a group.
+/// An account of a user, on one CPU or on all, or of a group.
 pub(crate) struct Account {
     key: Key,
     terms: Terms,

@@ -116,7 +116,7 @@ impl Linked<PLACE> for Flag {
     }
 }
 
-/// A user who has set flags.
+/// A user with flags.
 struct User {
     uid: u32,
     flags: u32,

@@ -22,7 +22,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Returns the user who pays for the thread.
+    /// Returns the id of the user that pays for the thread.
     ///
     /// # Safety
     /// The task is valid during the call.
@@ -187,7 +187,7 @@ pub(crate) fn in_interrupt() -> bool {
     unsafe { expedite_in_interrupt() }
 }
 
-/// Returns the user who pays for the calling thread.
+/// Returns the id of the user that pays for the calling thread.
 pub(crate) fn caller() -> u32 {
     // SAFETY: [I1] reads the credentials of the caller.
     unsafe { expedite_caller() }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The standing of a thread: the user who pays for it, the limits of its groups, and whether it needs a boost at all. */
+/* The standing of a thread: its payer, the limits of its groups, and whether it needs a boost at all. */
 #include <linux/capability.h>
 #include <linux/cpumask.h>
 #include <linux/cred.h>

@@ -45,7 +45,7 @@ pub(crate) use tally::Reason;
 pub(crate) struct Thread {
     next: AtomicPtr<Thread>,
     task: *mut bindings::task_struct,
-    /// The user who paid for it when it was first seen.
+    /// The user that paid for it when it was first seen.
     uid: u32,
     refusal: Refusal,
     tally: Tally,

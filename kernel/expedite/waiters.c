@@ -150,6 +150,7 @@ static __always_inline bool report(struct search *search, struct task_struct *ta
 				   bool is_pinned)
 {
 	struct expedite_waiter waiter;
+	u32 result;
 
 	if (!task)
 		return false;
@@ -160,7 +161,8 @@ static __always_inline bool report(struct search *search, struct task_struct *ta
 	waiter.is_boostable = is_boostable(task);
 	waiter.is_pinned = is_pinned;
 	search->found++;
-	trace_expedite_arrival(task, way, expedite_found(&waiter, search->ours));
+	result = expedite_found(&waiter, search->ours);
+	trace_expedite_arrival(task, way, result);
 	return waiter.is_boostable || READ_ONCE(task->__state) != TASK_RUNNING;
 }
 

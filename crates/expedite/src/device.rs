@@ -182,6 +182,33 @@ impl Counts {
         }
     }
 
+    /// Returns all counters by their names in `expedite.h`; times are in nanoseconds.
+    #[must_use]
+    pub fn by_name(&self) -> [(&'static str, u64); 19] {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        [
+            ("calls", self.calls),
+            ("direct", self.direct),
+            ("worker", self.worker),
+            ("running", self.running),
+            ("boosted", self.boosted),
+            ("realtime", self.realtime),
+            ("idle", self.idle),
+            ("behind", self.behind),
+            ("locked", self.locked),
+            ("denied_thread", self.denied_thread),
+            ("denied_user", self.denied_user),
+            ("denied_cpu", self.denied_cpu),
+            ("denied_flag", self.denied_flag),
+            ("denied_group", self.denied_group),
+            ("denied_memory", self.denied_memory),
+            ("drops", self.drops),
+            ("replaced", self.replaced),
+            ("boosted_ns", ns(self.boosted_time)),
+            ("slept_ns", ns(self.slept_time)),
+        ]
+    }
+
     /// Returns the number of boosts.
     pub const fn boosts(&self) -> u64 {
         self.direct + self.worker

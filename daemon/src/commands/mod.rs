@@ -42,6 +42,22 @@ pub(crate) fn find(name: &str) -> Option<&'static Subcommand> {
     ALL.iter().find(|subcommand| subcommand.name == name)
 }
 
+/// Adds the subcommands of a subcommand, of which one must be given.
+fn with_subcommands(command: Command, all: &[Subcommand]) -> Command {
+    command
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommands(all.iter().map(|subcommand| (subcommand.describe)()))
+}
+
+/// Runs the given one of these subcommands.
+fn run_one_of(all: &[Subcommand], options: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let (name, options) = options.subcommand().expect("clap requires a subcommand");
+    let subcommand = all.iter().find(|subcommand| subcommand.name == name);
+    (subcommand.expect("clap accepts only listed subcommands").run)(options)
+}
+
 /// Writes to standard output. A closed pipe is an error here, not a panic.
 fn write_stdout(text: &str) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)

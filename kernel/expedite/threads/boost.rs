@@ -31,7 +31,7 @@ const UNDISPATCHED: Nanos = Nanos::from_millis(10);
 /// worker. Without it, boosts of a microsecond each would be nearly free, and their worker would use the CPU.
 pub(super) const PRICE: Nanos = Nanos::from_micros(20);
 
-/// Shortest time between two looks at a thread that is not dispatched.
+/// Shortest time between two checks of a thread that is not dispatched.
 const PATIENCE: Nanos = Nanos::from_micros(100);
 
 /// Time by which a timer may expire early.
@@ -59,8 +59,8 @@ pub(super) struct Boost {
     slice: Nanos,
     /// CPU time of the thread at the last event, in nanoseconds.
     pub(super) runtime: u64,
-    /// When the boost was decided: how often the thread had been dispatched, how often it had gone to sleep, and the nanoseconds
-    /// that it had waited for a CPU.
+    /// When the boost was decided: how often the thread had been dispatched, how often it had gone to sleep, the nanoseconds that it
+    /// had waited for a CPU, and how often it had changed its CPU.
     arrivals: u64,
     sleeps: u64,
     waited: u64,

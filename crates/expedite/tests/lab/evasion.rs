@@ -1,4 +1,4 @@
-//! Users who try to get more than their share by way of other threads: owners of locks, other user ids, groups with a limit.
+//! Attempts of a user to exceed the caps by way of other threads: owners of locks, other user ids, groups with a limit.
 
 use core::ffi::c_long;
 use core::time::Duration;

@@ -40,8 +40,7 @@ impl Module {
     pub(crate) fn counters(&self) -> BTreeMap<&'static str, u64> {
         let Totals { flags, threads, accounts, by_way, counts, .. } =
             Device::open().unwrap().totals().unwrap();
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
-        BTreeMap::from([
+        let state = [
             ("flags", flags),
             ("threads", threads),
             ("accounts", accounts),
@@ -51,26 +50,8 @@ impl Module {
             ("by_io_uring", by_way.io_uring),
             ("by_wait", by_way.wait),
             ("named", by_way.named),
-            ("calls", counts.calls),
-            ("direct", counts.direct),
-            ("worker", counts.worker),
-            ("running", counts.running),
-            ("boosted", counts.boosted),
-            ("realtime", counts.realtime),
-            ("idle", counts.idle),
-            ("behind", counts.behind),
-            ("locked", counts.locked),
-            ("denied_thread", counts.denied_thread),
-            ("denied_user", counts.denied_user),
-            ("denied_cpu", counts.denied_cpu),
-            ("denied_flag", counts.denied_flag),
-            ("denied_group", counts.denied_group),
-            ("denied_memory", counts.denied_memory),
-            ("drops", counts.drops),
-            ("replaced", counts.replaced),
-            ("boosted_ns", nanoseconds(counts.boosted_time)),
-            ("slept_ns", nanoseconds(counts.slept_time)),
-        ])
+        ];
+        state.into_iter().chain(counts.by_name()).collect()
     }
 }
 

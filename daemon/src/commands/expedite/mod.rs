@@ -17,7 +17,7 @@ use pronto_expedite::follow::{Followed, Follower, Scan};
 use pronto_expedite::process::{Kind, Process, has_children_lists};
 use pronto_expedite::{Flag, Totals};
 
-use super::Subcommand;
+use super::{Subcommand, run_one_of, with_subcommands};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "expedite", describe, run };
 
@@ -29,23 +29,18 @@ const ALL: &[Subcommand] = &[run::SUBCOMMAND, flag::SUBCOMMAND, top::SUBCOMMAND]
 const KINDS: [Kind; 3] = [Kind::Socket, Kind::Eventfd, Kind::RdmaEvents];
 
 fn describe() -> Command {
-    Command::new("expedite")
+    let command = Command::new("expedite")
         .about("Boosts programs that know nothing of the kernel module expedite, and shows its counters")
         .after_help(
             "The module must be loaded, and this user must have access to /dev/expedite (kernel/expedite/README.md).\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite flag $(pgrep -o nginx) --children\n  \
              pronto expedite top",
-        )
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .disable_help_subcommand(true)
-        .subcommands(ALL.iter().map(|subcommand| (subcommand.describe)()))
+        );
+    with_subcommands(command, ALL)
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (name, options) = options.subcommand().expect("clap requires a subcommand");
-    let subcommand = ALL.iter().find(|subcommand| subcommand.name == name);
-    (subcommand.expect("clap accepts only listed subcommands").run)(options)
+    run_one_of(ALL, options)
 }
 
 /// Adds the options for the terms of flags, and for the time between two scans.

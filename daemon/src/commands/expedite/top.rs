@@ -242,27 +242,8 @@ fn reasons(counts: &Counts) -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 fn as_json(counts: &Counts) -> Value {
-    json!({
-        "calls": counts.calls,
-        "direct": counts.direct,
-        "worker": counts.worker,
-        "running": counts.running,
-        "boosted": counts.boosted,
-        "realtime": counts.realtime,
-        "idle": counts.idle,
-        "behind": counts.behind,
-        "locked": counts.locked,
-        "denied_thread": counts.denied_thread,
-        "denied_user": counts.denied_user,
-        "denied_cpu": counts.denied_cpu,
-        "denied_flag": counts.denied_flag,
-        "denied_group": counts.denied_group,
-        "denied_memory": counts.denied_memory,
-        "drops": counts.drops,
-        "replaced": counts.replaced,
-        "boosted_ns": ns(counts.boosted_time),
-        "slept_ns": ns(counts.slept_time),
-    })
+    let values = counts.by_name().map(|(name, value)| (name.to_owned(), Value::from(value)));
+    Value::Object(values.into_iter().collect())
 }
 
 fn ns(time: Duration) -> u64 {

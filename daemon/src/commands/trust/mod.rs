@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use pronto_trust::Timestamp;
 
-use super::Subcommand;
+use super::{Subcommand, run_one_of, with_subcommands};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "trust", describe, run };
 
@@ -21,7 +21,7 @@ const ALL: &[Subcommand] =
     &[authority::INIT, authority::ISSUE, authority::REVOKE, show::SUBCOMMAND, key::SUBCOMMAND];
 
 fn describe() -> Command {
-    Command::new("trust")
+    let command = Command::new("trust")
         .about("Makes and shows the certificates and keys by which nodes know each other")
         .after_help(
             "With certificates (mode \"tls\"), a private authority signs the certificate of each node and operator: use init, issue\n\
@@ -30,17 +30,12 @@ fn describe() -> Command {
              Examples:\n  pronto trust init /root/authority --domain example.org\n  \
              pronto trust issue /root/authority --node 2 --out /root/for-node-2\n  \
              pronto trust show /root/for-node-2/node-2.pem",
-        )
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .disable_help_subcommand(true)
-        .subcommands(ALL.iter().map(|subcommand| (subcommand.describe)()))
+        );
+    with_subcommands(command, ALL)
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (name, options) = options.subcommand().expect("clap requires a subcommand");
-    let subcommand = ALL.iter().find(|subcommand| subcommand.name == name);
-    (subcommand.expect("clap accepts only listed subcommands").run)(options)
+    run_one_of(ALL, options)
 }
 
 /// The option of a required path.
