@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Compares expedite.h with the numbers in abi.rs: they contain direction, size and command number. */
+/* Compares expedite.h with the numbers in abi.rs: they contain direction, size and command number. And the module's version. */
 #include <linux/build_bug.h>
+#include <linux/module.h>
 #include <linux/stddef.h>
 
 #include "expedite.h"
@@ -21,3 +22,6 @@ static_assert(offsetof(struct expedite_query, counts) == 8);
 static_assert(offsetof(struct expedite_query, left_ns) == 160);
 static_assert(offsetof(struct expedite_wait, timeout_ns) == 8);
 static_assert(offsetof(struct expedite_totals, counts) == 72);
+
+/* /sys/module/expedite/version; README.md describes the two forms. */
+MODULE_VERSION("0.1.0 " EXPEDITE_FORM);

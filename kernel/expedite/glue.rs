@@ -122,7 +122,7 @@ impl Snapshot {
     }
 }
 
-#[expect(improper_ctypes, reason = "kernel structures are passed by address only")]
+#[allow(improper_ctypes, reason = "structures of the kernel are passed by address only; one form of the module knows their fields")]
 extern "C" {
     pub(crate) fn expedite_arrived(
         ours: *mut bindings::wait_queue_entry,
