@@ -10,7 +10,7 @@ use crate::policy::budget::{self, Cap};
 use crate::policy::caps::{self, Caps};
 use crate::policy::share::Share;
 use crate::policy::time::Nanos;
-use crate::{abi, accounts, flags, glue, state, threads};
+use crate::{abi, flags, glue, state, threads};
 
 /// Minimum and maximum of the parameter `slice_us`.
 const SLICE_US: (u32, u32) = (10, 5_000);
@@ -28,6 +28,11 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
+    /// Returns whether a thread that was never boosted can be boosted.
+    fn boost_at_all(&self) -> bool {
+        (self.sleepers_only != 0 || self.thread_percent > 0) && self.user_percent > 0 && self.cpu_percent > 0
+    }
+
     /// Returns the terms that the parameters set.
     ///
     /// # Errors
@@ -79,22 +84,24 @@ impl Engine {
     /// Starts the workers, with a state without flags.
     ///
     /// # Errors
-    /// See [`Parameters::terms`]. `ENOMEM`.
+    /// See [`Parameters::terms`] and [`flags::try_out`]. `ENOMEM`.
     pub(crate) fn start(parameters: &Parameters) -> Result<Self> {
         let terms = parameters.terms()?;
         let now = Nanos(glue::clock());
-        let accounts = accounts::Accounting::new(&terms.caps, glue::cpus(), now)?;
+        let mut state = Some(state::State::new(terms, now)?);
         flags::prepare(parameters.user_flags);
-        state::set_only_if_busy(parameters.even_if_idle == 0);
+        // The trial needs its boost, and has a state of its own.
+        state::set_only_if_busy(false);
         to_result(glue::workers_start())?;
-        state::replace(Some(state::State {
-            terms,
-            threads: threads::Table::new(),
-            accounts,
-            totals: abi::Totals::default(),
-            flags: 0,
-        }));
-        Ok(Self)
+        let engine = Self;
+        if parameters.boost_at_all() && glue::trial_is_possible() {
+            state::replace(Some(state::State::new(terms, now)?));
+            flags::try_out()?;
+            threads::forget_all();
+        }
+        state::set_only_if_busy(parameters.even_if_idle == 0);
+        drop(state::replace(state.take()));
+        Ok(engine)
     }
 }
 

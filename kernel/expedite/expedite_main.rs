@@ -7,6 +7,9 @@
 //! | --- | --- |
 //! | engine.rs | start and end, requests of devices |
 //! | flags.rs, descriptors.c | flags on open files: which files can be flagged, which object is held, when a flag ends |
+//! | flags/requests.rs | requests of devices about flags |
+//! | flags/arrivals.rs | arrivals at flagged files |
+//! | flags/reaper.rs | removal of flags on closed files |
 //! | links.rs | lists from which an element is removed without a search |
 //! | waiters.c | finding the threads that an arrival is about to wake |
 //! | standing.c | the user that pays for a thread, limits of its groups, idle CPUs |
@@ -20,6 +23,7 @@
 //! | state.rs | the state under one lock, and the counters |
 //! | tasks.c | scheduling classes and timers |
 //! | trace.h, trace.c | tracepoints |
+//! | flags/trial.rs, trial.c | the trial when the module is loaded |
 //! | workers.c | a real-time worker per CPU |
 //! | crates/sched-policy | all scheduling decisions |
 

@@ -15,26 +15,28 @@
 //! 4. After a hook or a flag was removed under the lock of the queue, [`expedite_found`] does not reach it.
 
 use core::cell::UnsafeCell;
-use core::mem::ManuallyDrop;
-use core::ptr::{from_ref, null_mut};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::bindings;
-use kernel::error::to_result;
-use kernel::ffi::{c_int, c_uint, c_void};
+use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::abi::{Flag as FlagRequest, Wait, FLAGS_MAX, FLAGS_PER_FILE, SLEEPERS_ONLY};
+use crate::abi::FLAGS_PER_FILE;
 use crate::accounts::FlagAccount;
-use crate::glue::{self, Hold, Waiter, KIND_EVENTFD, KIND_FILE};
+use crate::glue::{self, Hold};
 use crate::links::{self, Link, Linked};
-use crate::policy::budget::{self, Budget, Cap};
-use crate::policy::caps;
-use crate::policy::share::Share;
 use crate::policy::time::Nanos;
 use crate::state;
-use crate::threads::{self, Source};
+
+mod arrivals;
+mod reaper;
+mod requests;
+mod trial;
+
+pub(crate) use requests::{device_closed, find, set, take_back, wait, with_thread};
+pub(crate) use trial::try_out;
 
 /// Period of the reaper, in milliseconds, while a hook holds an open file or a thread sleeps at a flag: half of the time within
 /// which a connection must have ended.
@@ -43,14 +45,8 @@ const SHORT_PERIOD: u32 = 10;
 /// Period of the reaper for other hooks and for threads, in milliseconds.
 const LONG_PERIOD: u32 = 1_000;
 
-/// Minimum slice of a flag: a shorter one is rounded up. Its timer must not expire much more often than boosts cost.
-const MIN_SLICE: Nanos = Nanos::from_micros(10);
-
 /// Number of lists of hooks; the address of the held object selects one.
 const BUCKETS: usize = 256;
-
-/// `-EOPNOTSUPP`.
-const CANNOT_BE_FLAGGED: c_int = -(bindings::EOPNOTSUPP as c_int);
 
 /// The hook in the queue of a flagged file.
 struct Hook {
@@ -72,6 +68,22 @@ struct Hook {
 
 const PLACE: usize = 0;
 const OFTEN: usize = 1;
+
+impl Hook {
+    /// Returns a hook that is in no queue.
+    fn new() -> Self {
+        Self {
+            entry: bindings::wait_queue_entry::default(),
+            hold: Hold::NONE,
+            flags: [null_mut(); FLAGS_PER_FILE],
+            best: null_mut(),
+            users: 0,
+            has_ended: AtomicBool::new(false),
+            place: Link::none(),
+            often: Link::none(),
+        }
+    }
+}
 
 impl Linked<PLACE> for Hook {
     unsafe fn link(this: *mut Self) -> *mut Link<Self> {
@@ -107,6 +119,25 @@ struct Flag {
     has_ended: AtomicBool,
     /// Number of threads that wait through the device.
     sleepers: u32,
+}
+
+impl Flag {
+    /// Returns a flag without options, on no file.
+    fn new(device: *const DeviceFlags, thread: *mut bindings::task_struct) -> Self {
+        Self {
+            hook: null_mut(),
+            device,
+            place: Link::none(),
+            user: null_mut(),
+            thread,
+            slice: Nanos::ZERO,
+            percent: 0,
+            sleepers_only: false,
+            account: None,
+            has_ended: AtomicBool::new(false),
+            sleepers: 0,
+        }
+    }
 }
 
 impl Linked<PLACE> for Flag {
@@ -169,36 +200,6 @@ unsafe impl Sync for DeviceFlags {}
 impl DeviceFlags {
     pub(crate) const fn new() -> Self {
         Self { first: UnsafeCell::new(null_mut()), count: UnsafeCell::new(0) }
-    }
-}
-
-/// A reference to an open file.
-struct OpenFile(*mut bindings::file);
-
-impl OpenFile {
-    fn get(fd: i32) -> Result<Self> {
-        let fd = u32::try_from(fd).map_err(|_| EBADF)?;
-        // SAFETY: every number is allowed.
-        let file = unsafe { bindings::fget(fd) };
-        if file.is_null() {
-            Err(EBADF)
-        } else {
-            Ok(Self(file))
-        }
-    }
-
-    /// Returns kind and object of the file; `None` if it cannot be flagged.
-    fn identity(&self) -> Option<Hold> {
-        let mut hold = Hold::NONE;
-        // SAFETY: both are valid.
-        unsafe { glue::expedite_identify(self.0, &mut hold) }.then_some(hold)
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        // SAFETY: the reference is that of `get`.
-        unsafe { bindings::fput(self.0) };
     }
 }
 
@@ -370,383 +371,4 @@ pub(crate) fn prepare(max_per_user: u32) {
     // SAFETY: called once, when the module starts.
     unsafe { FLAGS.init() };
     FLAGS.lock().max_per_user = max_per_user;
-}
-
-/// Flags the open file of a descriptor, through this device.
-///
-/// # Errors
-/// See expedite.h.
-pub(crate) fn set(device: &DeviceFlags, request: &FlagRequest) -> Result {
-    let request = request.checked()?;
-    let file = OpenFile::get(request.fd)?;
-    let thread = find_thread(request.tid)?;
-    let slice = match request.slice_ns {
-        0 => Nanos::ZERO,
-        ns => Nanos(ns).max(MIN_SLICE),
-    };
-    let account = match request.percent {
-        0 => None,
-        percent => Some(own_account(percent, slice)?),
-    };
-    let identity = file.identity().ok_or(Error::from_errno(CANNOT_BE_FLAGGED))?;
-    let uid = glue::caller();
-    let mut hook = new_hook()?;
-    let mut flag = KBox::new(
-        Flag {
-            hook: null_mut(),
-            device: from_ref(device),
-            place: Link::none(),
-            user: null_mut(),
-            thread: thread.0,
-            slice,
-            percent: request.percent,
-            sleepers_only: request.options == SLEEPERS_ONLY,
-            account,
-            has_ended: AtomicBool::new(false),
-            sleepers: 0,
-        },
-        GFP_KERNEL_ACCOUNT,
-    )?;
-    let mut flags = FLAGS.lock();
-    if !flags.find_flag(&identity, from_ref(device)).is_null() {
-        return Err(EEXIST);
-    }
-    let known = flags.find(&identity);
-    // SAFETY: [I2] it is a hook, or null.
-    let place = unsafe { known.as_ref() }.map_or(Some(0), |hook| hook.flags.iter().position(|it| it.is_null()));
-    let place = place.ok_or(ENOSPC)?;
-    // SAFETY: [I1] the lock is held.
-    if unsafe { *device.count.get() } >= FLAGS_MAX {
-        return Err(ENOSPC);
-    }
-    if known.is_null() {
-        // SAFETY: both are valid; `free` releases the hold.
-        to_result(unsafe { glue::expedite_hold(file.0, &mut hook.hold) })?;
-    }
-    flag.user = match flags.count_for(uid) {
-        Ok(user) => user,
-        Err(error) => {
-            if known.is_null() {
-                // SAFETY: the hold was taken above.
-                unsafe { glue::expedite_release(&mut hook.hold) };
-            }
-            return Err(error);
-        }
-    };
-    core::mem::forget(thread);
-    let is_new = known.is_null();
-    let hook = if is_new { KBox::into_raw(hook) } else { known };
-    flag.hook = hook;
-    let flag = KBox::into_raw(flag);
-    // SAFETY: [I1] the lock is held. [I2] The hook is one in the lists, or is new; the flag is new.
-    unsafe {
-        let queue = (*hook).hold.queue;
-        (*hook).users = (*hook).users.saturating_add(1);
-        let irqs = glue::expedite_queue_lock(queue);
-        if let Some(place) = (*hook).flags.get_mut(place) {
-            *place = flag;
-        }
-        choose(hook);
-        glue::expedite_queue_unlock(queue, irqs);
-        links::insert::<_, PLACE>(device.first.get(), flag);
-        *device.count.get() = (*device.count.get()).saturating_add(1);
-        if is_new {
-            (*hook).entry.private = queue.cast();
-            (*hook).entry.func = Some(glue::expedite_arrived);
-            if let Some(bucket) = flags.bucket((*hook).hold.object) {
-                links::insert::<_, PLACE>(bucket, hook);
-            }
-            if (*hook).hold.kind == KIND_FILE {
-                flags.check_often(hook);
-            }
-            // The entry does not move until it is removed.
-            glue::expedite_queue_add(queue, &raw mut (*hook).entry);
-        }
-    }
-    drop(flags);
-    state::with(|state| state.flags = state.flags.saturating_add(1));
-    glue::reap_in(if identity.kind == KIND_FILE { SHORT_PERIOD } else { LONG_PERIOD });
-    Ok(())
-}
-
-fn new_hook() -> Result<KBox<Hook>> {
-    let hook = Hook {
-        entry: bindings::wait_queue_entry::default(),
-        hold: Hold::NONE,
-        flags: [null_mut(); FLAGS_PER_FILE],
-        best: null_mut(),
-        users: 0,
-        has_ended: AtomicBool::new(false),
-        place: Link::none(),
-        often: Link::none(),
-    };
-    Ok(KBox::new(hook, GFP_KERNEL_ACCOUNT)?)
-}
-
-/// Returns the account of a flag with a cap of its own and this slice.
-fn own_account(percent: u32, slice: Nanos) -> Result<Arc<FlagAccount>> {
-    let most = state::with(|state| state.terms.slice).ok_or(ENODEV)?;
-    let slice = if slice == Nanos::ZERO { most } else { slice.min(most) };
-    let terms = budget::Terms::capped(Cap { share: Share::percent(percent), window: caps::WINDOW }, slice);
-    let now = Nanos(glue::clock());
-    if Budget::new(&terms, now).not_before(&terms) == Nanos::NEVER {
-        return Err(EINVAL);
-    }
-    FlagAccount::new(terms, now)
-}
-
-/// A task with a reference.
-struct TaskRef(*mut bindings::task_struct);
-
-impl Drop for TaskRef {
-    fn drop(&mut self) {
-        // SAFETY: the reference is that of `find_thread`.
-        unsafe { glue::expedite_put_task(self.0) };
-    }
-}
-
-/// Returns a thread that the caller may name.
-fn find_thread(tid: i32) -> Result<TaskRef> {
-    let task = glue::find_task(tid);
-    if task.is_null() {
-        return Err(ESRCH);
-    }
-    let task = TaskRef(task);
-    // SAFETY: `task` holds a reference.
-    if unsafe { glue::expedite_may_name(task.0) } {
-        Ok(task)
-    } else {
-        Err(EPERM)
-    }
-}
-
-/// Calls `work` with a thread that the caller may name.
-///
-/// # Errors
-/// There is no such thread, or the caller may not name it.
-pub(crate) fn with_thread<R>(
-    tid: i32,
-    work: impl FnOnce(*mut bindings::task_struct) -> Result<R>,
-) -> Result<R> {
-    let task = find_thread(tid)?;
-    work(task.0)
-}
-
-/// Removes the flag on the open file of a descriptor.
-///
-/// # Errors
-/// See expedite.h.
-pub(crate) fn take_back(device: &DeviceFlags, fd: i32) -> Result {
-    let file = OpenFile::get(fd)?;
-    let identity = file.identity().ok_or(ENOENT)?;
-    let mut flags = FLAGS.lock();
-    let flag = flags.find_flag(&identity, from_ref(device));
-    if flag.is_null() {
-        return Err(ENOENT);
-    }
-    // SAFETY: it is a flag of a hook, through this device.
-    unsafe { flags.remove(flag, device) };
-    Ok(())
-}
-
-/// Checks that the open file of a descriptor is flagged through a device.
-///
-/// # Errors
-/// See expedite.h.
-pub(crate) fn find(device: &DeviceFlags, fd: i32) -> Result {
-    let identity = OpenFile::get(fd)?.identity().ok_or(ENOENT)?;
-    if FLAGS.lock().find_flag(&identity, from_ref(device)).is_null() {
-        Err(ENOENT)
-    } else {
-        Ok(())
-    }
-}
-
-/// Removes all flags that were set through a device.
-pub(crate) fn device_closed(device: &DeviceFlags) {
-    let mut flags = FLAGS.lock();
-    // SAFETY: [I1] the lock is held; each element of the list is a flag.
-    while let Some(flag) = unsafe { (*device.first.get()).as_mut() } {
-        // SAFETY: as above.
-        unsafe { flags.remove(flag, device) };
-    }
-}
-
-/// Waits until data arrives, or is available, at the flagged file of a descriptor.
-///
-/// # Errors
-/// See expedite.h.
-pub(crate) fn wait(device: &DeviceFlags, wait: &Wait) -> Result {
-    let wait = wait.checked()?;
-    let file = OpenFile::get(wait.fd)?;
-    let identity = file.identity().ok_or(ENOENT)?;
-    let mut flags = FLAGS.lock();
-    let flag = flags.find_flag(&identity, from_ref(device));
-    // SAFETY: it is a flag, or null.
-    let Some(found) = (unsafe { flag.as_mut() }) else { return Err(ENOENT) };
-    found.sleepers = found.sleepers.saturating_add(1);
-    let (hook, has_ended) = (found.hook, found.has_ended.as_ptr());
-    // SAFETY: [I3] the flag's hook is valid.
-    let queue = unsafe { (*hook).hold.queue };
-    // SAFETY: as above.
-    unsafe { flags.check_often(hook) };
-    drop(flags);
-    glue::reap_in(SHORT_PERIOD);
-    let file = ManuallyDrop::new(file);
-    // SAFETY: [I3] the flag, and so the queue, is valid as long as this thread is one of its sleepers. The callee drops the
-    // reference to the file.
-    let result = unsafe { glue::expedite_sleep(file.0, queue, has_ended, wait.timeout_ns) };
-    let flags = FLAGS.lock();
-    // SAFETY: [I3] as above, and [I1] the lock is held.
-    unsafe {
-        (*flag).sleepers = (*flag).sleepers.saturating_sub(1);
-        // A removed flag is in no list.
-        if (*flag).sleepers == 0 && !(*flag).place.is_linked() {
-            free(flag);
-        }
-    }
-    drop(flags);
-    to_result(result)
-}
-
-/// Removes the flags on closed files, and threads and accounts that are idle. Returns the milliseconds until the next run, 0
-/// for none.
-#[no_mangle]
-pub(crate) extern "C" fn expedite_reap() -> c_uint {
-    let now = Nanos(glue::clock());
-    let mut flags = FLAGS.lock();
-    let mut at = flags.often;
-    // SAFETY: [I2] each element of the list is a hook. The next one is read before this one may be freed.
-    while let Some(hook) = unsafe { at.as_mut() } {
-        let this = core::mem::replace(&mut at, hook.often.next());
-        // SAFETY: [I2] it is a hook in the lists.
-        if !unsafe { flags.reap(this) } && hook.hold.kind != KIND_FILE && !has_sleepers(hook) {
-            // SAFETY: [I1] the lock is held.
-            unsafe { links::remove::<_, OFTEN>(this) };
-        }
-    }
-    let is_long_ago = now.since(flags.checked_all) >= Nanos::from_millis(u64::from(LONG_PERIOD));
-    let mut has_hooks = false;
-    for bucket in 0..BUCKETS {
-        let Some(mut at) = flags.hooks.get(bucket).copied() else { break };
-        has_hooks |= !at.is_null();
-        while is_long_ago {
-            // SAFETY: as above.
-            let Some(hook) = (unsafe { at.as_mut() }) else { break };
-            let this = core::mem::replace(&mut at, hook.place.next());
-            // SAFETY: [I2] it is a hook in the lists.
-            unsafe { flags.reap(this) };
-        }
-    }
-    if is_long_ago {
-        flags.checked_all = now;
-    }
-    let is_often = !flags.often.is_null();
-    drop(flags);
-    if is_long_ago {
-        threads::forget_idle();
-    }
-    let known =
-        state::with(|state| state.threads.count().saturating_add(state.accounts.count())).unwrap_or(0);
-    match (is_often, has_hooks || known > 0) {
-        (true, _) => SHORT_PERIOD,
-        (false, true) => LONG_PERIOD,
-        (false, false) => 0,
-    }
-}
-
-fn has_sleepers(hook: &Hook) -> bool {
-    // SAFETY: [I2] the flags of a hook are valid.
-    hook.flags.iter().any(|flag| unsafe { flag.as_ref() }.is_some_and(|flag| flag.sleepers > 0))
-}
-
-impl Flags {
-    /// Removes all flags on a file, if it is closed. Returns whether it is.
-    ///
-    /// # Safety
-    /// The hook is in the lists. If the file is closed, the hook is not used after the call.
-    unsafe fn reap(&mut self, hook: *mut Hook) -> bool {
-        // SAFETY: the caller guarantees that the hook is valid.
-        let (has_ended, all) = unsafe {
-            let has_ended = (*hook).has_ended.load(Ordering::Relaxed);
-            (has_ended || glue::expedite_is_closed(&raw const (*hook).hold), (*hook).flags)
-        };
-        if has_ended {
-            for flag in all {
-                // SAFETY: [I2] it is a flag, or null.
-                if let Some(found) = unsafe { flag.as_ref() } {
-                    // SAFETY: as above, and the device outlives its flags: it removes them when it is closed.
-                    unsafe { self.remove(flag, &*found.device) };
-                }
-            }
-        }
-        has_ended
-    }
-}
-
-/// Returns the hook of an entry.
-///
-/// # Safety
-/// The entry is that of a hook in its queue, whose lock is held while the result is used.
-unsafe fn hook_of<'a>(entry: *mut bindings::wait_queue_entry) -> &'a Hook {
-    // SAFETY: the caller guarantees that the entry is a field of a valid hook.
-    unsafe { &*kernel::container_of!(entry, Hook, entry) }
-}
-
-/// Result of an arrival that led to a boost: the number after those of the reasons for none (trace.h).
-const BOOST: u32 = 12;
-
-/// Decides about one of the threads that an arrival is about to wake. Returns the reason for no boost, or [`BOOST`].
-///
-/// # Safety
-/// Called by `expedite_arrived` with a valid waiter, and the entry of a hook, under the lock of its queue.
-#[no_mangle]
-pub(crate) unsafe extern "C" fn expedite_found(
-    waiter: *const Waiter,
-    entry: *mut bindings::wait_queue_entry,
-) -> u32 {
-    // SAFETY: the caller guarantees this. [I4] The flags of a hook in its queue are valid.
-    let (waiter, flag) = unsafe { (&*waiter, hook_of(entry).best.as_ref()) };
-    let Some(flag) = flag else { return BOOST };
-    let source =
-        Source {
-            slice: flag.slice,
-            account: flag.account.as_ref(),
-            sleepers_only: flag.sleepers_only,
-            now: Nanos(glue::clock()),
-        };
-    // SAFETY: as above.
-    unsafe { threads::arrived(waiter, &source) }.map_or(BOOST, |reason| reason as u32)
-}
-
-/// Returns the thread that the flag names, or null.
-///
-/// # Safety
-/// As for [`expedite_found`].
-#[no_mangle]
-pub(crate) unsafe extern "C" fn expedite_named(
-    entry: *mut bindings::wait_queue_entry,
-) -> *mut bindings::task_struct {
-    // SAFETY: the caller guarantees this. [I4] The flags of a hook in its queue are valid.
-    unsafe { hook_of(entry).best.as_ref() }.map_or(null_mut(), |flag| flag.thread)
-}
-
-/// Ends the flags of an eventfd: its last descriptor was closed.
-///
-/// # Safety
-/// As for [`expedite_found`].
-#[no_mangle]
-pub(crate) unsafe extern "C" fn expedite_hung_up(entry: *mut bindings::wait_queue_entry) {
-    // SAFETY: the caller guarantees this.
-    let hook = unsafe { hook_of(entry) };
-    if hook.hold.kind != KIND_EVENTFD {
-        return;
-    }
-    hook.has_ended.store(true, Ordering::Relaxed);
-    for flag in hook.flags {
-        // SAFETY: [I4] the flags of a hook in its queue are valid.
-        if let Some(flag) = unsafe { flag.as_ref() } {
-            flag.has_ended.store(true, Ordering::Relaxed);
-        }
-    }
 }

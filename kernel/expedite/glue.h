@@ -146,6 +146,11 @@ bool expedite_module_get(void);
 void expedite_module_put(void);
 void expedite_wait_for_stragglers(void);
 
+struct wait_queue_head *expedite_trial_queue(void);
+bool expedite_trial_is_possible(void);
+void expedite_trial_wait(void);
+bool expedite_trial_is_lowered(void);
+
 /* Implemented in Rust. */
 u32 expedite_found(const struct expedite_waiter *waiter, struct wait_queue_entry *ours);
 struct task_struct *expedite_named(struct wait_queue_entry *ours);

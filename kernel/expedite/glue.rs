@@ -179,6 +179,42 @@ extern "C" {
     fn expedite_reap_in(ms: c_uint);
     fn expedite_cancel_reap();
     fn expedite_wait_for_stragglers();
+    fn expedite_trial_queue() -> *mut bindings::wait_queue_head;
+    fn expedite_trial_is_possible() -> bool;
+    fn expedite_trial_wait();
+    fn expedite_trial_is_lowered() -> bool;
+}
+
+/// Result of the trial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trial {
+    Fine,
+    NotBoosted,
+    NotLowered,
+}
+
+/// Returns the queue of the trial.
+pub(crate) fn trial_queue() -> *mut bindings::wait_queue_head {
+    // SAFETY: [I1] returns an address.
+    unsafe { expedite_trial_queue() }
+}
+
+/// Returns whether the calling thread can be boosted on a kernel that is supported.
+pub(crate) fn trial_is_possible() -> bool {
+    // SAFETY: [I1] reads the calling thread.
+    unsafe { expedite_trial_is_possible() }
+}
+
+/// Waits for an arrival in the queue of the trial.
+pub(crate) fn trial_wait() {
+    // SAFETY: [I1] called where sleeping is allowed, by one thread at a time: when the module is loaded.
+    unsafe { expedite_trial_wait() }
+}
+
+/// Returns whether the calling thread is an ordinary one soon.
+pub(crate) fn trial_is_lowered() -> bool {
+    // SAFETY: [I1] called where sleeping is allowed.
+    unsafe { expedite_trial_is_lowered() }
 }
 
 /// Returns whether this is an interrupt, in which a scheduling class must not be changed.

@@ -9,10 +9,10 @@
 #include <linux/topology.h>
 #include <linux/user_namespace.h>
 #ifdef CONFIG_X86
-#include <asm/current.h>
 #include <asm/processor.h>
 #endif
 
+#include "compat.h"
 #include "glue.h"
 #include "layout.h"
 
@@ -62,7 +62,7 @@ bool expedite_is_behind(struct task_struct *task)
 #ifdef CONFIG_X86
 static bool is_idle(int cpu)
 {
-	return cpu_online(cpu) && is_idle_task(READ_ONCE(per_cpu(current_task, cpu)));
+	return cpu_online(cpu) && is_idle_task(expedite_running(cpu));
 }
 
 /*

@@ -11,10 +11,13 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use kernel::prelude::*;
+
 use crate::abi::Totals;
 use crate::accounts::Accounting;
 use crate::glue;
 use crate::policy::boost::Terms;
+use crate::policy::time::Nanos;
 use crate::threads::Table;
 
 /// State that changes when something arrives.
@@ -27,6 +30,17 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// Number of flags.
     pub(crate) flags: u64,
+}
+
+impl State {
+    /// Returns the state of a module that was never used.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn new(terms: Terms, now: Nanos) -> Result<Self> {
+        let accounts = Accounting::new(&terms.caps, glue::cpus(), now)?;
+        Ok(Self { terms, threads: Table::new(), accounts, totals: Totals::default(), flags: 0 })
+    }
 }
 
 struct Shared(UnsafeCell<Option<State>>);

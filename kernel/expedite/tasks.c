@@ -16,6 +16,7 @@
 #include <uapi/linux/sched.h>
 #include <uapi/linux/sched/types.h>
 
+#include "compat.h"
 #include "glue.h"
 
 /*

@@ -9,7 +9,6 @@
  * A thread is reported while a lock is held that it needs in order to leave its wait, if there is one. Such a thread cannot
  * wait for anything else meanwhile, for example for a lock with priority inheritance.
  */
-#include <linux/io_uring_types.h>
 #include <linux/kallsyms.h>
 #include <linux/poll.h>
 #include <linux/sched.h>
@@ -17,6 +16,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
+#include "compat.h"
 #include "glue.h"
 #include "layout.h"
 #include "trace.h"
@@ -110,7 +110,7 @@ static struct task_struct *submitting_task(struct wait_queue_entry *entry)
 {
 	struct io_kiocb *request = (void *)((unsigned long)entry->private & ~3UL);
 
-	return request && request->tctx ? request->tctx->task : NULL;
+	return request ? expedite_submitter(request) : NULL;
 }
 
 /* The search for the threads of one arrival. */

@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 #include <uapi/linux/sched/types.h>
 
+#include "compat.h"
 #include "glue.h"
 
 /* One above boosted threads, so that they can be lowered, and below almost every thread that is real-time on purpose. */

@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# build.sh CORE OUTPUT: compiles the Rust object of the portable form, with the folder of Rust's library `core` in source form.
+# build.sh OUTPUT: compiles the Rust object of the portable form, with Rust's library `core` from Debian's package rust-src. Needs rustc 1.85.
 #
 # The kernel's rules for compiled code hold for the object: no vector registers, no red zone, the code model of the kernel, returns and
 # indirect calls through the kernel's thunks, landing pads for indirect branches, and room before each function. objtool checks this in each
 # build of the module.
 set -eu
-core=$1 output=$2
+output=$1
 here=$(cd "$(dirname "$0")" && pwd)
 scratch=$output.scratch
+core=$(echo /usr/src/rustc-*/library/core)
 mkdir -p "$scratch"
 # Unstable options of a stable compiler, as in the kernel's own build.
 export RUSTC_BOOTSTRAP=1
@@ -18,15 +19,17 @@ options="--target=$here/target.json -Cpanic=abort -Copt-level=2 -Ccodegen-units=
 	-Zfunction-return=thunk-extern -Zpatchable-function-entry=16,16 -Coverflow-checks=y -Cdebug-assertions=n
 	--sysroot=/dev/null -L $scratch"
 
-# shellcheck disable=SC2086
-rustc --edition=2021 $options --crate-name=core --crate-type=rlib --cfg=no_fp_fmt_parse --cap-lints=allow \
-	--out-dir="$scratch" "$core/src/lib.rs"
+compile() {
+	# shellcheck disable=SC2086
+	rustc --edition=2021 $options --out-dir="$scratch" "$@"
+}
+
+[ "$scratch/libcore.rlib" -nt "$0" ] ||
+	compile --crate-name=core --crate-type=rlib --cfg=no_fp_fmt_parse --cap-lints=allow "$core/src/lib.rs"
 # `core` needs this crate, but no function of it: nothing here calculates with floating point or 128 bits.
-printf '#![allow(internal_features)]\n#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_builtins]\n#![no_std]\n' > "$scratch/builtins.rs"
-# shellcheck disable=SC2086
-rustc --edition=2021 $options --crate-name=compiler_builtins --crate-type=rlib --out-dir="$scratch" "$scratch/builtins.rs"
-# shellcheck disable=SC2086
-rustc --edition=2021 $options -Dwarnings --crate-name=expedite --crate-type=staticlib -Clto=fat --out-dir="$scratch" "$here/../portable_main.rs"
+printf '#![%s]\n' 'allow(internal_features)' 'feature(compiler_builtins)' compiler_builtins no_builtins no_std > "$scratch/builtins.rs"
+compile --crate-name=compiler_builtins --crate-type=rlib "$scratch/builtins.rs"
+compile -Dwarnings --crate-name=expedite --crate-type=staticlib -Clto=fat "$here/../portable_main.rs"
 
 # One object with the sections of one, in which only the functions for the C files are visible.
 (cd "$scratch" && rm -f ./*.o && ar x libexpedite.a && rm -f compiler_builtins.*.o && mv expedite.*.o expedite.o)

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::apt::Apt;
 use super::cache::{Cache, Lock, key, used, write_whole};
 use super::cpio::Tree;
+use super::portable::Form;
 use super::progress::{Step, size};
 use super::recipe::Recipe;
 use super::{host, kernel, modules, programs, prune, vmlinux};
@@ -31,6 +32,8 @@ pub(super) struct Image {
     pub(super) initramfs: PathBuf,
     /// Words of the kernel's command line.
     pub(super) parameters: Vec<String>,
+    /// The form of modules that have two, if it was chosen.
+    pub(super) form: Option<Form>,
     contents: Contents,
     /// The folder for building modules, if the kernel is not the stock one.
     build_root: Option<PathBuf>,
@@ -52,6 +55,12 @@ impl Image {
         self.build_root = Some(build_root);
         self.contents.kernel_release = kernel.release;
         self.contents.kernel_version = kernel.version;
+        self
+    }
+
+    /// Chooses the form of modules that have two.
+    pub(super) fn with_form(mut self, form: Option<Form>) -> Self {
+        self.form = form;
         self
     }
 
@@ -121,7 +130,7 @@ fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Imag
     ];
     parts.iter().for_each(|part| used(&cache.path(part), prune::now()));
     let parameters = recipe.kernel.parameters.clone();
-    Some(Image { kernel, initramfs, parameters, contents, build_root: None })
+    Some(Image { kernel, initramfs, parameters, form: None, contents, build_root: None })
 }
 
 /// Returns whether the cache has the tools and their kernel.
@@ -166,7 +175,6 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     let apt = Apt::guest(cache)?;
     apt.update("package lists")?;
     let kernel = kernel::choose(&apt, wanted)?;
-    let [binary, modules, _] = kernel.packages();
     let packages = apt.fetch("tools", &recipe.packages())?;
     let kernel_packages = apt.pinned("kernel", &kernel.packages(), &kernel.version)?;
 
@@ -180,9 +188,9 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     step.done(&format!("{} packages", packages.len() + kernel_packages.len()));
 
     let step = Step::begin("kernel");
-    let image = root.join("usr/lib/modules").join(&kernel.release).join("vmlinuz");
     let unpacked = scratch.join("vmlinux");
-    vmlinux::extract(&image, &scratch, &unpacked).with_context(|| format!("package {binary}"))?;
+    vmlinux::extract(&root.join(kernel.image()), &scratch, &unpacked)
+        .with_context(|| format!("in the packages of kernel {}", kernel.version))?;
     let length = std::fs::metadata(&unpacked)?.len();
     let place = cache.path(&kernel_file(&kernel.version));
     std::fs::create_dir_all(place.parent().context("the kernel has a parent folder")?)?;
@@ -193,7 +201,7 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     let mut tree = Tree::default();
     programs::add(&root, recipe, &mut tree)?;
     let count = modules::add(&root, &kernel.release, &recipe.modules.names, &scratch, &mut tree)
-        .with_context(|| format!("package {modules}"))?;
+        .with_context(|| format!("in the packages of kernel {}", kernel.version))?;
     let bytes = tree.archive()?;
     cache.folder("tools")?;
     write_whole(&cache.path(&archive(tools)), &bytes)?;

@@ -14,6 +14,7 @@ use super::apt::Apt;
 use super::build::Image;
 use super::cache::{Cache, Lock, key, used};
 use super::kernel::Kernel;
+use super::portable::Form;
 use super::progress::{Step, output};
 use super::{prune, rust_metadata};
 use crate::tools::is_root;
@@ -56,6 +57,8 @@ pub(super) struct Recipe {
 pub(super) struct BuildRoot {
     pub(super) folder: PathBuf,
     pub(super) kernel: Kernel,
+    /// The form of modules that have two.
+    pub(super) form: Form,
 }
 
 impl BuildRoot {
@@ -65,7 +68,7 @@ impl BuildRoot {
     /// A package is not available, or the built metadata does not match the kernel.
     pub(super) fn provide(workspace: &Workspace, image: &Image) -> Result<Self> {
         if let Some(folder) = image.own_build_root() {
-            return Ok(Self { folder: folder.to_owned(), kernel: image.kernel() });
+            return Ok(Self::new(folder.to_owned(), image));
         }
         let file = workspace.root.join("lab/module.toml");
         let text =
@@ -83,7 +86,13 @@ impl BuildRoot {
             }
         }
         used(&folder, prune::now());
-        Ok(Self { folder, kernel })
+        Ok(Self::new(folder, image))
+    }
+
+    fn new(folder: PathBuf, image: &Image) -> Self {
+        let kernel = image.kernel();
+        let default = if rust_metadata::exists(&folder, &kernel) { Form::Rust } else { Form::Portable };
+        Self { folder, kernel, form: image.form.unwrap_or(default) }
     }
 
     /// Returns the path of the headers, as seen by a command that runs in the folder.
@@ -129,20 +138,23 @@ fn is_mount_point(mounts: &str) -> bool {
 
 fn make(cache: &Cache, lock: &Lock, recipe: &Recipe, kernel: &Kernel, place: &Path) -> Result<()> {
     let apt = Apt::guest(cache)?;
-    let kernel_packages =
-        apt.pinned("kernel's headers and source", &kernel.build_packages(), &kernel.version)?;
-    let (_source, headers) = kernel_packages.split_last().context("a kernel has packages")?;
+    let packages = kernel.build_packages();
+    let (source, headers) = packages.split_last().context("a kernel has packages")?;
+    let headers = apt.pinned("kernel's headers", headers, &kernel.version)?;
     let build = apt.fetch("compilers", &words(&recipe.build))?;
-    let all = apt.fetch("tools for the metadata", &words(&[&recipe.build[..], &recipe.metadata].concat()))?;
 
     let scratch = cache.scratch(lock)?;
-    let source_root = scratch.join("source");
-    unpack("unpack for the metadata", &source_root, all.iter().chain(&kernel_packages))?;
-    rust_metadata::make(&source_root, kernel)?;
-
     let root = scratch.join("root");
-    unpack("unpack for modules", &root, build.iter().chain(headers))?;
-    rust_metadata::place(&source_root, &root, kernel)?;
+    unpack("unpack for modules", &root, build.iter().chain(&headers))?;
+    if rust_metadata::is_needed(&root, kernel)? {
+        let source = apt.pinned("kernel's source", core::slice::from_ref(source), &kernel.version)?;
+        let all =
+            apt.fetch("tools for the metadata", &words(&[&recipe.build[..], &recipe.metadata].concat()))?;
+        let source_root = scratch.join("source");
+        unpack("unpack for the metadata", &source_root, all.iter().chain(&headers).chain(&source))?;
+        rust_metadata::make(&source_root, kernel)?;
+        rust_metadata::place(&source_root, &root, kernel)?;
+    }
     std::fs::create_dir_all(place.parent().context("the folder has a parent")?)?;
     std::fs::rename(&root, place).with_context(|| format!("cannot rename {}", root.display()))?;
     cache.scratch(lock)?;

@@ -7,11 +7,18 @@ use anyhow::{Result, bail};
 use super::apt::Apt;
 use super::progress::output;
 
-/// Beginning of the names of packages with a stock kernel. The release follows.
-const PREFIX: &str = "linux-binary-";
+/// Beginnings of the names of packages with a stock kernel. The release follows. The second kind, of Linux before 6.19, contains the
+/// modules as well.
+const PREFIXES: [&str; 2] = ["linux-binary-", "linux-image-"];
+
+/// The first series whose modules are in a package of their own.
+const FIRST_SPLIT: [u64; 2] = [6, 19];
 
 /// Debian's kernel for 64-bit PCs. The kernels `cloud` and `rt` have another ending.
 const FLAVOUR: &str = "-amd64";
+
+/// The release of Debian from which the guest comes.
+const DEBIAN: &str = "13";
 
 /// A kernel that is in the archive or in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +31,24 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Returns its packages that the lab uses: the kernel, its modules, the list of built-in modules.
-    pub(super) fn packages(&self) -> [String; 3] {
-        [PREFIX, "linux-modules-", "linux-base-"].map(|start| format!("{start}{}", self.release))
+    pub(super) fn packages(&self) -> Vec<String> {
+        let [split, whole] = PREFIXES;
+        let starts = if self.is_split() { vec![split, "linux-modules-", "linux-base-"] } else { vec![whole] };
+        starts.iter().map(|start| format!("{start}{}", self.release)).collect()
+    }
+
+    /// Returns the path at which they put the kernel.
+    pub(super) fn image(&self) -> String {
+        let release = &self.release;
+        if self.is_split() {
+            format!("usr/lib/modules/{release}/vmlinuz")
+        } else {
+            format!("boot/vmlinuz-{release}")
+        }
+    }
+
+    fn is_split(&self) -> bool {
+        series(&self.version) >= FIRST_SPLIT.to_vec()
     }
 
     /// Returns its packages for building modules: headers, common headers, build tools, source.
@@ -60,7 +83,7 @@ impl Kernel {
 /// # Errors
 /// Debian has no kernel of that series.
 pub(super) fn choose(apt: &Apt, wanted: &str) -> Result<Kernel> {
-    let pattern = format!("^{PREFIX}[0-9].*[^td]{FLAVOUR}$");
+    let pattern = format!("^({})[0-9].*[^td]{FLAVOUR}$", PREFIXES.join("|"));
     let names = output(apt.command("apt-cache").args(["search", "--names-only", &pattern]))?;
     let names: Vec<_> = names.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let table = if names.is_empty() {
@@ -90,7 +113,9 @@ pub(super) fn choose(apt: &Apt, wanted: &str) -> Result<Kernel> {
 /// `7.2.12+deb13-amd64`.
 fn cached(apt: &Apt, wanted: &str) -> Option<Kernel> {
     let (upstream, revision) = wanted.split_once('-')?;
-    let debian = revision.split_once("~bpo")?.1.split_once('+')?.0;
+    // A version without this part is of the release itself.
+    let debian =
+        revision.split_once("~bpo").and_then(|(_, rest)| Some(rest.split_once('+')?.0)).unwrap_or(DEBIAN);
     let kernel = Kernel { release: format!("{upstream}+deb{debian}{FLAVOUR}"), version: wanted.to_owned() };
     kernel.packages().iter().all(|package| apt.cached(package, wanted).is_some()).then_some(kernel)
 }
@@ -101,7 +126,8 @@ fn kernels(table: &str) -> Vec<Kernel> {
         .lines()
         .filter_map(|line| {
             let mut columns = line.split('|').map(str::trim);
-            let release = columns.next()?.strip_prefix(PREFIX)?;
+            let package = columns.next()?;
+            let release = PREFIXES.iter().find_map(|prefix| package.strip_prefix(prefix))?;
             let version = columns.next()?;
             // `7.2.12+deb13-cloud-amd64` is not for PCs.
             let stock = release.ends_with(FLAVOUR) && release.matches('-').count() == 1;
@@ -142,6 +168,7 @@ linux-binary-7.2.9+deb13-amd64 | 7.2.9-1~bpo13+1 | http://x trixie-backports/mai
 linux-binary-7.2.11+deb13-amd64 | 7.2.11-1~bpo13+1 | http://x trixie-backports/main amd64 Packages
 linux-binary-7.2.11+deb13-cloud-amd64 | 7.2.11-1~bpo13+1 | http://x trixie-backports/main amd64 Packages
 linux-binary-7.3.4+deb13-amd64 | 7.3.4-1~bpo13+2 | http://x trixie-backports/main amd64 Packages
+linux-image-6.12.117+deb13-amd64 | 6.12.117-1 | http://x trixie/main amd64 Packages
 ";
 
     fn version(wanted: &str) -> Option<String> {
@@ -151,11 +178,14 @@ linux-binary-7.3.4+deb13-amd64 | 7.3.4-1~bpo13+2 | http://x trixie-backports/mai
     #[test]
     fn only_stock_kernels_are_candidates() {
         let kernels = kernels(TABLE);
-        assert_eq!(kernels.len(), 3);
+        assert_eq!(kernels.len(), 4);
         assert_eq!(kernels[0].release, "7.2.9+deb13-amd64");
         assert_eq!(kernels[0].packages()[1], "linux-modules-7.2.9+deb13-amd64");
         assert_eq!(kernels[0].build_packages()[1], "linux-headers-7.2.9+deb13-common");
         assert_eq!(kernels[0].build_packages()[3], "linux-source-7.2");
+        assert_eq!(kernels[0].image(), "usr/lib/modules/7.2.9+deb13-amd64/vmlinuz");
+        assert_eq!(kernels[3].packages(), ["linux-image-6.12.117+deb13-amd64"]);
+        assert_eq!(kernels[3].image(), "boot/vmlinuz-6.12.117+deb13-amd64");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod machine;
 mod mirror;
 mod module;
 mod modules;
+mod portable;
 mod programs;
 mod progress;
 mod prune;
@@ -58,6 +59,9 @@ pub(crate) struct Options {
     /// Boot a kernel of the same version with debugging checks, for tests of modules; build it if necessary
     #[arg(long, global = true)]
     debug_kernel: bool,
+    /// Form of modules that have two; without it, `rust` if the kernel has Rust
+    #[arg(long, global = true, value_enum)]
+    form: Option<portable::Form>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -124,7 +128,7 @@ impl MachineOptions {
 /// exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let image = || {
-        let image = build::provide(workspace, options.kernel.as_deref())?;
+        let image = build::provide(workspace, options.kernel.as_deref())?.with_form(options.form);
         if options.debug_kernel { debug_kernel::provide(workspace, image) } else { Ok(image) }
     };
     let code = match &options.command {

@@ -11,6 +11,7 @@ use super::build::Image;
 use super::build_root::BuildRoot;
 use super::kernel::Kernel;
 use super::machine::{Ending, Machine};
+use super::portable::{self, Form};
 use crate::child::now;
 use crate::workspace::Workspace;
 
@@ -72,6 +73,12 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let place = place(workspace, &root.kernel, &folder)?;
     std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
     let place = place.canonicalize()?;
+    if root.form == Form::Portable && portable::has_form(&folder) {
+        let object = portable::object(workspace, root, &folder)?;
+        let module = portable::module(root, &folder, &object, &place)?;
+        eprintln!("lab: {:6.1} s  portable module: {}", start.elapsed().as_secs_f64(), module.display());
+        return Ok(module);
+    }
     // Sources may include other files of this tree by their paths.
     let tree = workspace.root.canonicalize()?;
     let mut bound = vec![tree.as_path(), place.as_path()];
@@ -81,7 +88,8 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let sources = format!("M={}", folder.display());
     let output = format!("MO={}", place.display());
     let headers = root.headers();
-    let words = ["make", "--no-print-directory", "-s", "-C", &headers, &sources, &output, "modules"];
+    let words =
+        ["make", "--no-print-directory", "-s", "-C", &headers, &sources, &output, "FORM=rust", "modules"];
     let mut make = root.command(&bound, &words)?;
     // stdout is reserved for the output of the module or of the lab.
     let status = make.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start make")?;
@@ -98,7 +106,7 @@ pub(super) fn place(workspace: &Workspace, kernel: &Kernel, folder: &Path) -> Re
 }
 
 /// Returns the only module in a folder.
-fn only_module(folder: &Path) -> Result<PathBuf> {
+pub(super) fn only_module(folder: &Path) -> Result<PathBuf> {
     let mut modules: Vec<_> = std::fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<_>>>()?

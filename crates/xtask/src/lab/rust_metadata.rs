@@ -25,6 +25,20 @@ const RUST_NAMES: &[&str] = &["_R", "rust_"];
 /// Number of differing lines that are shown.
 const SHOWN: usize = 10;
 
+/// Returns whether the kernel contains Rust code. `root` contains its headers.
+///
+/// # Errors
+/// The headers have no configuration.
+pub(super) fn is_needed(root: &Path, kernel: &Kernel) -> Result<bool> {
+    let configuration = read(root, &format!("{}/.config", headers(kernel)))?;
+    Ok(configuration.lines().any(|line| line == "CONFIG_RUST=y"))
+}
+
+/// Returns whether a folder has the metadata of the kernel.
+pub(super) fn exists(root: &Path, kernel: &Kernel) -> bool {
+    inside(root, &format!("{}/rust/libkernel.rmeta", headers(kernel))).is_file()
+}
+
 /// Builds the metadata in a folder of unpacked packages, and checks that it matches the stock kernel.
 ///
 /// # Errors

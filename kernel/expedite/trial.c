@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The trial when the module is loaded: the calling thread waits, and a kernel thread announces an arrival. */
+#include <linux/delay.h>
+#include <linux/sched.h>
+#include <linux/sched/prio.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "glue.h"
+
+/* Time after which the calling thread certainly sleeps, milliseconds. */
+#define ASLEEP_AFTER 2
+/* A boost lasts 10 ms at most; a machine may stop for some time. */
+#define LOWERED_AFTER 2000
+
+static DECLARE_WAIT_QUEUE_HEAD(queue);
+static bool has_arrived;
+
+static void announce(struct work_struct *work)
+{
+	WRITE_ONCE(has_arrived, true);
+	wake_up_poll(&queue, EPOLLIN);
+}
+
+static DECLARE_DELAYED_WORK(arrival, announce);
+
+struct wait_queue_head *expedite_trial_queue(void)
+{
+	return &queue;
+}
+
+/*
+ * Returns whether the calling thread can be boosted on a kernel that is supported: neither it is real-time, nor is it, or its group,
+ * to run after others.
+ */
+bool expedite_trial_is_possible(void)
+{
+	struct expedite_thread thread;
+
+	expedite_snapshot(current, &thread);
+	return !thread.is_realtime && !thread.is_behind;
+}
+
+/* Waits for an arrival in the queue. */
+void expedite_trial_wait(void)
+{
+	DEFINE_WAIT(wait);
+
+	WRITE_ONCE(has_arrived, false);
+	prepare_to_wait(&queue, &wait, TASK_UNINTERRUPTIBLE);
+	schedule_delayed_work(&arrival, msecs_to_jiffies(ASLEEP_AFTER));
+	while (!READ_ONCE(has_arrived)) {
+		schedule();
+		prepare_to_wait(&queue, &wait, TASK_UNINTERRUPTIBLE);
+	}
+	finish_wait(&queue, &wait);
+	cancel_delayed_work_sync(&arrival);
+}
+
+/* Returns whether the calling thread is an ordinary one within the time in which every boost ends. */
+bool expedite_trial_is_lowered(void)
+{
+	int ms;
+
+	for (ms = 0; ms < LOWERED_AFTER && READ_ONCE(current->prio) < MAX_RT_PRIO; ms++)
+		msleep(1);
+	return READ_ONCE(current->prio) >= MAX_RT_PRIO;
+}
