@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The trial when the module is loaded: the calling thread waits, and a kernel thread announces an arrival. */
 #include <linux/delay.h>
+#include <linux/jiffies.h>
 #include <linux/sched.h>
 #include <linux/sched/prio.h>
 #include <linux/wait.h>
@@ -10,7 +11,7 @@
 
 /* Time after which the calling thread certainly sleeps, milliseconds. */
 #define ASLEEP_AFTER 2
-/* A boost lasts 10 ms at most; a machine may stop for some time. */
+/* A boost lasts 10 ms at most; a machine may stop for some time. Milliseconds. */
 #define LOWERED_AFTER 2000
 
 static DECLARE_WAIT_QUEUE_HEAD(queue);
@@ -60,9 +61,9 @@ void expedite_trial_wait(void)
 /* Returns whether the calling thread is an ordinary one within the time in which every boost ends. */
 bool expedite_trial_is_lowered(void)
 {
-	int ms;
+	unsigned long end = jiffies + msecs_to_jiffies(LOWERED_AFTER);
 
-	for (ms = 0; ms < LOWERED_AFTER && READ_ONCE(current->prio) < MAX_RT_PRIO; ms++)
+	while (READ_ONCE(current->prio) < MAX_RT_PRIO && time_before(jiffies, end))
 		msleep(1);
 	return READ_ONCE(current->prio) >= MAX_RT_PRIO;
 }

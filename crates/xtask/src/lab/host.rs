@@ -24,6 +24,9 @@ const BUILDERS: &[(&str, &str)] = &[
     ("zstd", "zstd"),
 ];
 
+/// Those for making a new system.
+const SYSTEM_BUILDERS: &[(&str, &str)] = &[("mmdebstrap", "mmdebstrap"), ("chroot", "coreutils")];
+
 /// Returns whether the programs for running a machine are installed.
 pub(super) fn can_run() -> bool {
     find(QEMU).is_some() && find("setpriv").is_some()
@@ -34,7 +37,7 @@ pub(crate) fn unavailable() -> Option<String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("the lab's machine needs Linux on x86-64".to_owned());
     }
-    let packages = missing(|program| find(program).is_some());
+    let packages = missing(needed(), |program| find(program).is_some());
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     lacking(&packages, debian(&release).is_some(), is_root().unwrap_or(false))
 }
@@ -58,8 +61,20 @@ pub(crate) fn is_ci() -> bool {
 ///
 /// # Errors
 /// A program is missing and this user may not install it (the error contains the command to run), or the installation failed.
-pub(super) fn provide(cache: &Cache, _held: &Lock) -> Result<()> {
-    let packages = missing(|program| find(program).is_some());
+pub(super) fn provide(cache: &Cache, held: &Lock) -> Result<()> {
+    install(cache, held, needed().collect())
+}
+
+/// Installs the missing programs that make a new system. Making it takes root.
+///
+/// # Errors
+/// As for [`provide`].
+pub(super) fn provide_for_systems(cache: &Cache, held: &Lock) -> Result<()> {
+    install(cache, held, SYSTEM_BUILDERS.to_vec())
+}
+
+fn install(cache: &Cache, _held: &Lock, needed: Vec<(&str, &str)>) -> Result<()> {
+    let packages = missing(needed.iter().copied(), |program| find(program).is_some());
     if packages.is_empty() {
         return Ok(());
     }
@@ -80,15 +95,22 @@ pub(super) fn provide(cache: &Cache, _held: &Lock) -> Result<()> {
     // stdout is reserved for the output of the command in the lab.
     let status =
         install.args(options).args(&packages).stdin(Stdio::null()).stdout(std::io::stderr()).status()?;
-    if !status.success() || !missing(|program| find(program).is_some()).is_empty() {
+    if !status.success() || !missing(needed.into_iter(), |program| find(program).is_some()).is_empty() {
         bail!("apt-get could not install {}", packages.join(" "));
     }
     Ok(())
 }
 
+/// Returns the programs of every lab, and their packages.
+fn needed() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BUILDERS.iter().copied().chain([(QEMU, QEMU_PACKAGE)])
+}
+
 /// Returns the packages of the programs that `present` does not find, without duplicates.
-fn missing(present: impl Fn(&str) -> bool) -> Vec<String> {
-    let needed = BUILDERS.iter().copied().chain([(QEMU, QEMU_PACKAGE)]);
+fn missing<'p>(
+    needed: impl Iterator<Item = (&'p str, &'p str)>,
+    present: impl Fn(&str) -> bool,
+) -> Vec<String> {
     let mut packages: Vec<_> =
         needed.filter(|(program, _)| !present(program)).map(|(_, package)| package.to_owned()).collect();
     packages.dedup();
@@ -112,9 +134,9 @@ mod tests {
 
     #[test]
     fn only_missing_packages_are_installed_once() {
-        assert_eq!(missing(|program| !["objcopy", "readelf"].contains(&program)), ["binutils"]);
-        assert_eq!(missing(|program| program != QEMU), [QEMU_PACKAGE]);
-        assert!(missing(|_| true).is_empty());
+        assert_eq!(missing(needed(), |program| !["objcopy", "readelf"].contains(&program)), ["binutils"]);
+        assert_eq!(missing(needed(), |program| program != QEMU), [QEMU_PACKAGE]);
+        assert!(missing(needed(), |_| true).is_empty());
     }
 
     #[test]

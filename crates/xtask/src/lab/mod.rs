@@ -8,6 +8,7 @@ mod cache;
 mod console;
 mod cpio;
 mod debug_kernel;
+mod dkms;
 mod guest;
 mod host;
 mod kernel;
@@ -82,6 +83,8 @@ enum Command {
     Shell(MachineOptions),
     /// Build a kernel module against the stock kernel, load it, and print its messages.
     Module(module::Options),
+    /// Make a Debian package from which DKMS compiles kernel/expedite on any machine.
+    Dkms(dkms::Options),
     /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes, and load a module.
     Check,
 }
@@ -162,6 +165,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         }
         Command::Shell(shell) => shell.machine(workspace, &image()?)?.shell()?,
         Command::Module(module) => module::run(workspace, &image()?, module)?,
+        Command::Dkms(dkms) => dkms::run(workspace, &image()?, dkms)?,
         Command::Check => {
             let image = image()?;
             let root = BuildRoot::provide(workspace, &image)?;
