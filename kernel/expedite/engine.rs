@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Start and end of the module, and the requests of devices: what both forms of the module share (README.md).
+//! Start and end of the module, and the requests of devices. Both forms of the module share them (README.md).
 
 use kernel::error::to_result;
 use kernel::prelude::*;

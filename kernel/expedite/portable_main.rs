@@ -53,7 +53,7 @@ pub mod ffi {
     pub use crate::bindings::{c_int, c_uint, c_ulong};
 }
 
-/// What the sources import with one line.
+/// The names that the sources import with one line.
 pub mod prelude {
     pub use crate::error::code::*;
     pub use crate::error::{Error, Result};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The portable form of the module: what the Rust-for-Linux form (expedite_main.rs) takes from the kernel's Rust code. */
+/* The C half of the portable form: the device, the parameters, and functions that stand for the kernel's Rust code. */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
 #include <linux/irq_work.h>

@@ -44,7 +44,7 @@ const CONTROL: &[(&str, bool)] = &[("control", false), ("postinst", true), ("pre
 /// Time limit for booting and loading the module.
 const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
-/// What the machine runs with the new system, whose folder is `$0`. `modprobe` is the user's second command.
+/// The script in the machine, for the new system, whose folder is `$0`. `modprobe` is the user's second command.
 const LOAD: &str = r#"set -eu
 for folder in dev proc sys; do mount --rbind "/$folder" "$0/$folder"; done
 chroot "$0" modprobe expedite
