@@ -28,11 +28,6 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns whether a thread that was never boosted can be boosted.
-    fn boost_at_all(&self) -> bool {
-        (self.sleepers_only != 0 || self.thread_percent > 0) && self.user_percent > 0 && self.cpu_percent > 0
-    }
-
     /// Returns the terms that the parameters set.
     ///
     /// # Errors
@@ -77,6 +72,13 @@ impl Parameters {
     }
 }
 
+/// Returns the terms of the trial, which do not depend on the parameters.
+fn trial_terms() -> Terms {
+    let slice = Nanos::from_micros(u64::from(SLICE_US.0));
+    let whole = budget::Terms::capped(Cap { share: Share::percent(100), window: caps::WINDOW }, slice);
+    Terms { slice, caps: Caps { thread: whole, user: whole, cpu: whole }, meter: Meter::Boosted }
+}
+
 /// Workers and state, while the module is loaded. They stop in the reverse order.
 pub(crate) struct Engine;
 
@@ -90,12 +92,12 @@ impl Engine {
         let now = Nanos(glue::clock());
         let mut state = Some(state::State::new(terms, now)?);
         flags::prepare(parameters.user_flags);
-        // The trial needs its boost, and has a state of its own.
-        state::set_only_if_busy(false);
         to_result(glue::workers_start())?;
         let engine = Self;
-        if parameters.boost_at_all() && glue::trial_is_possible() {
-            state::replace(Some(state::State::new(terms, now)?));
+        if glue::trial_is_possible() {
+            // The trial needs its boost, and has a state of its own, whose budgets suffice.
+            state::set_only_if_busy(false);
+            state::replace(Some(state::State::new(trial_terms(), now)?));
             flags::try_out()?;
             threads::forget_all();
         }
@@ -117,7 +119,7 @@ impl Drop for Engine {
 }
 
 /// Returns the state and the counters of the whole module.
-fn totals() -> abi::Totals {
+pub(crate) fn totals() -> abi::Totals {
     let counted = state::with(|state| abi::Totals {
         flags: state.flags,
         threads: u64::from(state.threads.count()),

@@ -181,7 +181,7 @@ extern "C" {
     fn expedite_wait_for_stragglers();
     fn expedite_trial_queue() -> *mut bindings::wait_queue_head;
     fn expedite_trial_is_possible() -> bool;
-    fn expedite_trial_wait();
+    fn expedite_trial_wait(ms: c_uint);
     fn expedite_trial_is_lowered() -> bool;
 }
 
@@ -205,10 +205,10 @@ pub(crate) fn trial_is_possible() -> bool {
     unsafe { expedite_trial_is_possible() }
 }
 
-/// Waits for an arrival in the queue of the trial.
-pub(crate) fn trial_wait() {
+/// Waits for an arrival in the queue of the trial, which comes after `ms` milliseconds.
+pub(crate) fn trial_wait(ms: u32) {
     // SAFETY: [I1] called where sleeping is allowed, by one thread at a time: when the module is loaded.
-    unsafe { expedite_trial_wait() }
+    unsafe { expedite_trial_wait(ms) }
 }
 
 /// Returns whether the calling thread is an ordinary one soon.

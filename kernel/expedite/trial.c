@@ -9,8 +9,6 @@
 
 #include "glue.h"
 
-/* Time after which the calling thread certainly sleeps, milliseconds. */
-#define ASLEEP_AFTER 2
 /* A boost lasts 10 ms at most; a machine may stop for some time. Milliseconds. */
 #define LOWERED_AFTER 2000
 
@@ -42,14 +40,14 @@ bool expedite_trial_is_possible(void)
 	return !thread.is_realtime && !thread.is_behind;
 }
 
-/* Waits for an arrival in the queue. */
-void expedite_trial_wait(void)
+/* Waits for an arrival in the queue, which comes after @ms. It comes too early if the thread does not sleep yet. */
+void expedite_trial_wait(unsigned int ms)
 {
 	DEFINE_WAIT(wait);
 
 	WRITE_ONCE(has_arrived, false);
 	prepare_to_wait(&queue, &wait, TASK_UNINTERRUPTIBLE);
-	schedule_delayed_work(&arrival, msecs_to_jiffies(ASLEEP_AFTER));
+	schedule_delayed_work(&arrival, msecs_to_jiffies(ms));
 	while (!READ_ONCE(has_arrived)) {
 		schedule();
 		prepare_to_wait(&queue, &wait, TASK_UNINTERRUPTIBLE);

@@ -11,8 +11,9 @@ use super::{choose, Flag, Hook};
 use crate::glue::{self, Trial};
 use crate::state;
 
-/// Number of attempts: an arrival is too early if the thread does not sleep yet.
-const ATTEMPTS: usize = 3;
+/// Milliseconds after which the data arrives, in each attempt. It is too early if the thread does not sleep yet, which happens on a virtual
+/// machine that stands still.
+const ATTEMPTS: [u32; 5] = [1, 5, 20, 50, 100];
 
 /// Boosts the calling thread once, with this state, which is then used up.
 ///
@@ -33,8 +34,8 @@ pub(crate) fn try_out() -> Result {
     // SAFETY: queue and entry stay in place until the entry is removed below. The flag of the hook is valid until then.
     unsafe { glue::expedite_queue_add(queue, &raw mut hook.entry) };
     let mut result = Trial::NotBoosted;
-    for _ in 0..ATTEMPTS {
-        result = attempt();
+    for ms in ATTEMPTS {
+        result = attempt(ms);
         if result != Trial::NotBoosted {
             break;
         }
@@ -48,7 +49,19 @@ pub(crate) fn try_out() -> Result {
     match result {
         Trial::Fine => Ok(()),
         Trial::NotBoosted => {
-            pr_err!("the trial failed: a thread that waited was not boosted when data arrived; this kernel is not supported\n");
+            let totals = crate::engine::totals();
+            let counts = &totals.counts;
+            pr_err!(
+                "the trial failed: a thread that waited was not boosted when data arrived; this kernel is not supported\n"
+            );
+            pr_err!(
+                "{} arrivals: {} for a running thread, {} for a real-time one, {} for one that is last, {} for a locked one\n",
+                counts.calls,
+                counts.running,
+                counts.realtime,
+                counts.behind,
+                counts.locked
+            );
             Err(ENODEV)
         }
         Trial::NotLowered => {
@@ -58,13 +71,13 @@ pub(crate) fn try_out() -> Result {
     }
 }
 
-fn attempt() -> Trial {
+fn attempt(ms: u32) -> Trial {
     let boosts = || {
         let count = |state: &mut state::State| state.totals.counts.direct.wrapping_add(state.totals.counts.worker);
         state::with(count).unwrap_or(0)
     };
     let before = boosts();
-    glue::trial_wait();
+    glue::trial_wait(ms);
     if boosts() == before {
         Trial::NotBoosted
     } else if glue::trial_is_lowered() {

@@ -76,7 +76,7 @@ impl<T: Send + 'static> Handler<T> {
 
     fn until_settled(&self) -> Option<Counts> {
         until("every boost has ended", || {
-            self.device.query(self.thread.tid).map_or(true, |state| is_settled(&state.counts))
+            self.device.query(self.thread.tid).map_or(true, |state| is_settled(&state))
         });
         self.device.query(self.thread.tid).ok().map(|state| state.counts)
     }

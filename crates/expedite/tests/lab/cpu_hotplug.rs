@@ -64,7 +64,7 @@ fn boosts(cpu: Option<usize>) -> u64 {
             read(&receiver);
         }
     });
-    let settled = || device.query(handler.tid).map_or(true, |state| is_settled(&state.counts));
+    let settled = || device.query(handler.tid).map_or(true, |state| is_settled(&state));
     for round in 1..=ROUNDS {
         handler.until_it_sleeps();
         until("every boost has ended", settled);
