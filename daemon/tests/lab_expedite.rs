@@ -2,45 +2,37 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use core::time::Duration;
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use pronto_expedite::process::descendants;
 use pronto_expedite::{Counts, Device};
+use pronto_lab_module as lab_module;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// The module; it is loaded while this exists.
-struct Module(#[expect(dead_code, reason = "held until the end")] MutexGuard<'static, ()>);
+struct Module(#[expect(dead_code, reason = "held until the end")] lab_module::Module);
 
 impl Module {
     fn load() -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // A failed test may have left the module loaded.
-        let _ = Command::new("rmmod").arg("expedite").output().unwrap();
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
-        // The machine is idle.
-        let loaded = Command::new("insmod").arg(module).arg("even_if_idle=1").output().unwrap();
-        assert!(loaded.status.success(), "{loaded:?}");
-        Self(alone)
+        Self(lab_module::Module::load(&[]))
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
-        let unloaded = Command::new("rmmod").arg("expedite").output().unwrap();
-        assert!(unloaded.status.success() || std::thread::panicking(), "{unloaded:?}");
+        if std::thread::panicking() {
+            // Commands of a failed test have the device open.
+            for pid in descendants(std::process::id()) {
+                let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+            }
+        }
     }
 }
 
