@@ -40,10 +40,49 @@ fn counts() -> Counts {
     Device::open().unwrap().totals().unwrap().counts
 }
 
+/// Waits until no file is flagged.
+fn until_no_flag_is_left() {
+    let start = now();
+    while Device::open().unwrap().totals().unwrap().flags > 0 {
+        assert!(start.elapsed() < LIMIT, "a flag is left");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
 fn pronto(words: &[&str]) -> Command {
-    let mut pronto = Command::new(env!("CARGO_BIN_EXE_pronto"));
-    pronto.arg("expedite").args(words).stdin(Stdio::null());
+    pronto_under(&[], words)
+}
+
+/// Returns `pronto expedite` with these words, started by another command, which becomes `pronto`.
+fn pronto_under(starter: &[&str], words: &[&str]) -> Command {
+    let mut all = starter.iter().copied().chain([env!("CARGO_BIN_EXE_pronto"), "expedite"]);
+    let mut pronto = Command::new(all.next().unwrap());
+    pronto.args(all).args(words).stdin(Stdio::null());
     pronto
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+}
+
+/// A program that is ended when this is dropped.
+struct Ended(Child);
+
+impl Ended {
+    fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Words of a server that replies to each connection with what it receives: a static program.
@@ -127,7 +166,7 @@ fn a_command_and_its_children_are_boosted() {
     });
     drop(stream);
     // Passed on to the command, which ends; so does the program that replied, at the end of its connection.
-    kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGTERM).unwrap();
+    signal(&run, Signal::SIGTERM);
     let (code, _, text) = output(run);
     println!("{text}");
     // 128 and the signal, as from a shell.
@@ -148,7 +187,7 @@ fn a_program_in_the_background_is_boosted_and_gets_signals() {
     until_boosted(&mut stream, 3);
     drop(stream);
     // The command has ended, so its children get the signal.
-    kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGTERM).unwrap();
+    signal(&run, Signal::SIGTERM);
     let (code, _, text) = output(run);
     assert_eq!(code, Some(3), "{text}");
 }
@@ -221,6 +260,65 @@ fn one_descriptor_may_be_a_pipe() {
     let none = pronto(&["flag", &std::process::id().to_string(), "1000"]).output().unwrap();
     let text = String::from_utf8_lossy(&none.stderr);
     assert!(!none.status.success() && text.contains("has no descriptor 1000"), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_hangup_ends_the_commands() {
+    let _module = Module::load();
+    let words = server("7104");
+    let server_7104 = Ended::start(Command::new(words[0]).args(&words[1..]));
+    let mut stream = connect("7104");
+    let flag = pronto(&["flag", "--children", &server_7104.pid()])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until_boosted(&mut stream, 2);
+    signal(&flag, Signal::SIGHUP);
+    let (code, _, text) = output(flag);
+    assert!(code == Some(0) && text.contains("flagged "), "{text}");
+    until_no_flag_is_left();
+    // The process is not affected.
+    stream.write_all(b"message").unwrap();
+    stream.read_exact(&mut [0; 7]).unwrap();
+    // The signal is passed on to a command, which it ends.
+    let run = pronto(&["run", "--"]).args(server("7105")).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = connect("7105");
+    until_boosted(&mut stream, 2);
+    drop(stream);
+    signal(&run, Signal::SIGHUP);
+    let (code, _, text) = output(run);
+    assert_eq!(code, Some(128 + libc::SIGHUP), "{text}");
+    until_no_flag_is_left();
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn commands_under_nohup_ignore_a_hangup() {
+    let _module = Module::load();
+    let words = server("7106");
+    let server_7106 = Ended::start(Command::new(words[0]).args(&words[1..]));
+    let flag = pronto_under(&["nohup"], &["flag", "--children", &server_7106.pid()])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let run =
+        pronto_under(&["nohup"], &["run", "--"]).args(server("7107")).stderr(Stdio::piped()).spawn().unwrap();
+    for (port, command) in [("7106", flag), ("7107", run)] {
+        let mut stream = connect(port);
+        until_boosted(&mut stream, 2);
+        // The kernel drops the signal immediately. A blocked one it would keep for the command.
+        signal(&command, Signal::SIGHUP);
+        until_boosted(&mut stream, 5);
+        drop(stream);
+        signal(&command, Signal::SIGTERM);
+        let (code, _, text) = output(command);
+        let expected = if port == "7106" { 0 } else { 128 + libc::SIGTERM };
+        assert_eq!(code, Some(expected), "{text}");
+    }
+    until_no_flag_is_left();
 }
 
 #[test]

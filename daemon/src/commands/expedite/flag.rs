@@ -16,9 +16,9 @@ fn describe() -> Command {
     with_terms(Command::new("flag"))
         .about("Boosts the threads of a running process when data arrives for them")
         .after_help(
-            "Flags last as long as this command: it ends when the process ends, or by SIGINT, SIGTERM or SIGHUP. Without FD it flags all\n\
-             sockets, eventfds and RDMA channels of the process, also those that are opened later. It needs the same user and the\n\
-             permission to trace the process (kernel.yama.ptrace_scope), or root.\n\n\
+            "Flags last as long as this command: it ends when the process ends, or by SIGINT, SIGTERM or SIGHUP (not under nohup, where\n\
+             SIGHUP stays ignored). Without FD it flags all sockets, eventfds and RDMA channels of the process, also those that are\n\
+             opened later. It needs the same user and the permission to trace the process (kernel.yama.ptrace_scope), or root.\n\n\
              Examples:\n  pronto expedite flag $(pgrep -o nginx) --children\n  pronto expedite flag 1234 5 6",
         )
         .arg(Arg::new("pid").value_name("PID").required(true).value_parser(value_parser!(u32)).help("Number of the process"))
