@@ -123,7 +123,9 @@ impl Follower {
         let pid = known.process.pid();
         let files: BTreeSet<_> = process::open_files(pid)?.into_iter().collect();
         known.files.retain(|file| files.contains(file));
-        let new = files.difference(&known.files).filter(|file| self.kinds.contains(&file.kind));
+        // A file without a number may be another one than in the last scan, under the same descriptor, so the module is asked each time.
+        let is_new = |file: &&OpenFile| !file.kind.has_numbers() || !known.files.contains(file);
+        let new = files.iter().filter(|file| self.kinds.contains(&file.kind)).filter(is_new);
         for file in new.cloned().collect::<Vec<_>>() {
             let Some(copy) = known.process.duplicate(file.fd)? else { continue };
             match self.set(pid, &copy) {

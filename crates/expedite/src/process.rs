@@ -54,6 +54,16 @@ impl Unreachable {
 }
 
 impl Kind {
+    /// Returns whether [`OpenFile::number`] distinguishes files of this kind.
+    #[must_use]
+    pub const fn has_numbers(self) -> bool {
+        match self {
+            Self::Socket | Self::Pipe => true,
+            // The kernel gives the number of a closed eventfd to the next one, and none to event files of RDMA.
+            Self::Eventfd | Self::RdmaEvents => false,
+        }
+    }
+
     /// Returns the kind of a file by its link in `/proc/PID/fd`; `None` if it cannot be flagged.
     fn of(link: &str) -> Option<Self> {
         match link {
@@ -84,12 +94,13 @@ pub struct OpenFile {
     pub fd: i32,
     /// Kind of the file.
     pub kind: Kind,
-    /// Number that identifies a socket, a pipe or an eventfd among those of its kind; zero for RDMA channels, which have none.
+    /// Number that identifies a socket or a pipe among those of its kind, also among closed ones; zero for the kinds without
+    /// such a number: see [`Kind::has_numbers`].
     pub number: u64,
 }
 
-/// Returns the open files of a process that can be flagged, in the order of their descriptors, without the eventfds of virtual machines. Files that are opened or closed
-/// meanwhile may be missing.
+/// Returns the open files of a process that can be flagged, in the order of their descriptors, without the eventfds of virtual
+/// machines. Files that are opened or closed meanwhile may be missing.
 ///
 /// # Errors
 /// The process does not exist, or its files are not visible to this user.
@@ -105,9 +116,10 @@ pub fn open_files(pid: u32) -> Result<Vec<OpenFile>, Unreachable> {
             let link = link.to_str()?;
             has_virtual_machine |= link == "anon_inode:kvm-vm";
             let kind = Kind::of(link)?;
-            let number = match kind {
-                Kind::Eventfd => eventfd_number(pid, fd),
-                _ => link.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok()),
+            let number = if kind.has_numbers() {
+                link.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok())
+            } else {
+                None
             };
             Some(OpenFile { fd, kind, number: number.unwrap_or(0) })
         })
@@ -118,12 +130,6 @@ pub fn open_files(pid: u32) -> Result<Vec<OpenFile>, Unreachable> {
     }
     files.sort_unstable();
     Ok(files)
-}
-
-/// Returns the number of an eventfd: the line `eventfd-id` of its `fdinfo`.
-fn eventfd_number(pid: u32, fd: i32) -> Option<u64> {
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())
 }
 
 /// Returns whether the kernel lists the children of processes (`CONFIG_PROC_CHILDREN`).
@@ -241,7 +247,7 @@ mod tests {
         let kind = |fd: i32| files.iter().find(|file| file.fd == fd).map(|file| (file.kind, file.number > 0));
         assert_eq!(kind(one.as_raw_fd()), Some((Kind::Socket, true)));
         assert_eq!(kind(reader.as_raw_fd()), Some((Kind::Pipe, true)));
-        assert_eq!(kind(std::os::fd::AsFd::as_fd(&event).as_raw_fd()), Some((Kind::Eventfd, true)));
+        assert_eq!(kind(std::os::fd::AsFd::as_fd(&event).as_raw_fd()), Some((Kind::Eventfd, false)));
         assert!(files.is_sorted());
         let file = fs::File::open("/proc/self/stat").unwrap();
         assert_eq!(kind(file.as_raw_fd()), None);
