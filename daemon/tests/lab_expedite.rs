@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use pronto_expedite::process::descendants;
 use pronto_expedite::{Counts, Device};
@@ -83,6 +85,13 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Returns what a command that must fail reports.
+fn failure(command: &mut Command) -> String {
+    let (code, lines, text) = output(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert!(code.is_some_and(|code| code > 0), "{code:?}: {lines}{text}");
+    text
 }
 
 /// Words of a server that replies to each connection with what it receives: a static program.
@@ -323,19 +332,191 @@ fn commands_under_nohup_ignore_a_hangup() {
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_command_starts_with_its_own_signals_and_limits() {
+    let _module = Module::load();
+    let script = "ulimit -n; grep SigIgn: /proc/self/status";
+    let mut run = pronto_under(&["prlimit", "--nofile=64:4096"], &["run", "--", "sh", "-c", script]);
+    let output = run.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "64\nSigIgn:\t0000000000000000\n", "{output:?}");
+}
+
+/// Processes of a shell, each with a socket of its own.
+const MANY: usize = 100;
+
+/// Flags the sockets of [`MANY`] processes, by a command with this limit of descriptors, until `enough` of them are flagged. Returns what
+/// the command reports.
+fn flagged_under(limit: &str, enough: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("for i in $(seq {MANY}); do sleep 1000 3<>/dev/tcp/127.0.0.1/{port} & done; wait");
+    let shell = Ended::start(Command::new("bash").args(["-c", &script]).process_group(0));
+    let start = now();
+    let runs = |pid: &u32| std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"sleep\n");
+    while descendants(shell.0.id()).iter().filter(|pid| runs(pid)).count() < MANY {
+        assert!(start.elapsed() < LIMIT, "the processes have not started");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let limit = format!("--nofile={limit}");
+    let mut flag = pronto_under(&["prlimit", &limit], &["flag", "--children", &shell.pid()]);
+    let mut flag = flag.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(flag.stdout.take().unwrap()).lines();
+    let flagged: BTreeSet<_> =
+        lines.map(Result::unwrap).filter(|line| line.contains("descriptor 3 ")).take(enough).collect();
+    signal(&flag, Signal::SIGTERM);
+    killpg(Pid::from_raw(shell.0.id().cast_signed()), Signal::SIGKILL).unwrap();
+    let (code, _, text) = output(flag);
+    assert_eq!((code, flagged.len()), (Some(0), enough), "{text}");
+    text
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_limit_of_descriptors_is_raised_or_reported() {
+    let _module = Module::load();
+    let text = flagged_under("64:4096", MANY);
+    assert!(!text.contains("RLIMIT_NOFILE"), "{text}");
+    let text = flagged_under("64:64", 20);
+    assert!(
+        text.contains(" processes are left out until others end: ")
+            && text.contains("have only 64 open files"),
+        "{text}"
+    );
+    assert!(
+        text.contains("raise the hard limit") && text.contains(" processes at a time were left out"),
+        "{text}"
+    );
+}
+
+/// Words that run a command as an ordinary user.
+const AS_USER: [&str; 6] = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"];
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
 fn processes_of_other_users_are_refused_with_the_reason() {
     let _module = Module::load();
     assert!(Command::new("chmod").args(["666", "/dev/expedite"]).status().unwrap().success());
-    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
-    let mut flag = Command::new("setpriv");
-    flag.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]).arg(env!("CARGO_BIN_EXE_pronto"));
-    let refused = flag.args(["expedite", "flag", &other.id().to_string()]).output().unwrap();
-    let text = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success(), "{text}");
-    assert!(text.contains("the kernel does not permit access to the files of process"), "{text}");
-    other.kill().unwrap();
-    other.wait().unwrap();
-    let gone = pronto(&["flag", "2147483647"]).output().unwrap();
-    let text = String::from_utf8_lossy(&gone.stderr);
-    assert!(!gone.status.success() && text.contains("process 2147483647 does not exist"), "{text}");
+    let other = Ended::start(Command::new("sleep").arg("1000"));
+    let text = failure(&mut pronto_under(&AS_USER, &["flag", &other.pid()]));
+    assert!(text.contains("does not permit access to the files of process"), "{text}");
+    assert!(text.contains("it belongs to user id 0, and only that user and root have access"), "{text}");
+    let text = failure(&mut pronto(&["flag", "2147483647"]));
+    assert!(text.contains("process 2147483647 does not exist"), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn processes_that_protect_themselves_are_refused_with_the_reason() {
+    let _module = Module::load();
+    assert!(Command::new("chmod").args(["666", "/dev/expedite"]).status().unwrap().success());
+    // Only root can read this program.
+    assert!(Command::new("cp").args(["/usr/bin/sleep", "/tmp/secret-sleep"]).status().unwrap().success());
+    assert!(Command::new("chmod").args(["711", "/tmp/secret-sleep"]).status().unwrap().success());
+    // The shell, unlike `setpriv`, has no right to read all files when it executes the program.
+    let words = ["sh", "-c", "exec /tmp/secret-sleep 1000"];
+    let protected = Ended::start(Command::new(AS_USER[0]).args(&AS_USER[1..]).args(words));
+    until_it_runs(&protected, "secret-sleep");
+    let text = failure(&mut pronto_under(&AS_USER, &["flag", &protected.pid()]));
+    assert!(text.contains("it protects itself"), "{text}");
+    assert!(pronto_ends(&["flag", &protected.pid()]), "root has access");
+}
+
+/// Waits until a process runs a program.
+fn until_it_runs(process: &Ended, program: &str) {
+    let start = now();
+    let name = || std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).unwrap();
+    while name().trim() != program {
+        assert!(start.elapsed() < LIMIT, "{}", name());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Returns whether a command runs until SIGTERM, which it gets after it has flagged what it can.
+fn pronto_ends(words: &[&str]) -> bool {
+    let mut command = pronto(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = now();
+    // It blocks its signals when it has begun.
+    while !blocks_signals(command.id()) && start.elapsed() < LIMIT && command.try_wait().unwrap().is_none() {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    signal(&command, Signal::SIGTERM);
+    let (code, _, text) = output(command);
+    println!("{text}");
+    code == Some(0)
+}
+
+fn blocks_signals(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("SigBlk:") && !line.ends_with("0000000000000000"))
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn rules_of_yama_are_reported() {
+    const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+    let Ok(before) = std::fs::read_to_string(SCOPE) else {
+        return pronto_skip::because("this kernel was built without Yama");
+    };
+    let _module = Module::load();
+    assert!(Command::new("chmod").args(["666", "/dev/expedite"]).status().unwrap().success());
+    let other = Ended::start(Command::new(AS_USER[0]).args(&AS_USER[1..]).args(["sleep", "1000"]));
+    until_it_runs(&other, "sleep");
+    // The process has no socket, but may open one later.
+    for (scope, advice) in [("1", "start the program with pronto expedite run"), ("2", "CAP_SYS_PTRACE")] {
+        std::fs::write(SCOPE, scope).unwrap();
+        let text = failure(&mut pronto_under(&AS_USER, &["flag", &other.pid()]));
+        assert!(
+            text.contains(&format!("kernel.yama.ptrace_scope={scope}")) && text.contains(advice),
+            "{text}"
+        );
+    }
+    // Processes that a command has started can be reached.
+    std::fs::write(SCOPE, "1").unwrap();
+    let mut run = pronto_under(&AS_USER, &["run", "--"]);
+    let run = run.args(server("7108")).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = connect("7108");
+    until_boosted(&mut stream, 2);
+    drop(stream);
+    signal(&run, Signal::SIGTERM);
+    let (code, _, text) = output(run);
+    std::fs::write(SCOPE, before).unwrap();
+    assert!(code == Some(128 + libc::SIGTERM) && !text.contains("ptrace_scope"), "{text}");
+}
+
+/// Returns a filter of system calls that lets one of them fail, as the kernel's `struct sock_filter`.
+fn filter(call: i64, errno: i32) -> Vec<u8> {
+    // Load the number of the call. If it is not this one, skip an instruction. Fail; permit.
+    let program = [
+        (0x20, 0, 0),
+        (0x15, 1, u32::try_from(call).unwrap()),
+        (0x06, 0, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()),
+        (0x06, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let bytes = |(code, skipped, value): (u16, u8, u32)| {
+        let mut bytes = code.to_ne_bytes().to_vec();
+        bytes.extend([0, skipped]);
+        bytes.extend(value.to_ne_bytes());
+        bytes
+    };
+    program.into_iter().flat_map(bytes).collect()
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn filters_of_system_calls_are_reported() {
+    const FILTER: &str = "/tmp/filter";
+    let _module = Module::load();
+    let own = std::process::id().to_string();
+    for (call, errno, name) in [
+        (libc::SYS_pidfd_getfd, libc::EPERM, "EPERM"),
+        (libc::SYS_pidfd_getfd, libc::ENOSYS, "ENOSYS"),
+        (libc::SYS_pidfd_open, libc::ENOSYS, "ENOSYS"),
+    ] {
+        std::fs::write(FILTER, filter(call, errno)).unwrap();
+        let starter = ["setpriv", "--no-new-privs", "--seccomp-filter", FILTER];
+        for words in [&["flag", &own][..], &["run", "--", "true"]] {
+            let text = failure(&mut pronto_under(&starter, words));
+            assert!(text.contains(&format!("fails with {name}")) && text.contains("seccomp"), "{text}");
+            assert!(text.contains("in the container's profile"), "{text}");
+        }
+    }
 }

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_expedite::follow::Followed;
-use pronto_expedite::process::{Kind, Process, descendants, open_files};
+use pronto_expedite::process::{Kind, Process, descendants, open_files, raise_descriptor_limit};
 
 use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
 use crate::commands::signals::{self, Signals};
@@ -45,8 +46,10 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     if with_children {
         require_children_lists()?;
     }
+    raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
     let process = Process::find(pid)?;
     open_files(pid)?;
+    process.check_access()?;
     let kinds: &[Kind] = if fds.is_empty() { &KINDS } else { &[] };
     let mut scanning = Scanning::begin(terms(options), kinds, Followed::Running, options)?;
     let mut signals = Signals::block(signals::ENDS)?;

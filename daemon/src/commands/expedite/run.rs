@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use pronto_expedite::follow::Followed;
-use pronto_expedite::process::descendants;
+use pronto_expedite::process::{descendants, raise_descriptor_limit};
 
 use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
 use crate::commands::Subcommand;
@@ -51,6 +51,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     prctl::set_child_subreaper(true).context("adopting the command's children")?;
     let mut signals = Signals::block(signals::ENDS.into_iter().chain([Signal::SIGCHLD]))?;
     let main = start(&words)?;
+    // Only now: the command keeps the limit with which this one was started.
+    raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
     let mut code = None;
     loop {
         let family: BTreeSet<_> = descendants(std::process::id()).into_iter().collect();
