@@ -153,26 +153,6 @@ fn a_command_and_its_children_are_boosted() {
     let run = run.args(server("7101")).stderr(Stdio::piped()).spawn().unwrap();
     let mut stream = connect("7101");
     until_boosted(&mut stream, 5);
-    // The module forgets threads without arrivals, so messages go on.
-    let ends = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let stream = &mut stream;
-        scope.spawn(|| {
-            while !ends.load(Ordering::Relaxed) {
-                std::thread::park_timeout(Duration::from_millis(20));
-                stream.write_all(b"message").unwrap();
-                stream.read_exact(&mut [0; 7]).unwrap();
-            }
-        });
-        let json = pronto(&["top", "--count", "1", "--json"]).output();
-        let table = pronto(&["top", "--count", "1"]).output();
-        ends.store(true, Ordering::Relaxed);
-        let json: serde_json::Value = serde_json::from_slice(&json.unwrap().stdout).unwrap();
-        let mut names = json["threads"].as_array().unwrap().iter().map(|thread| &thread["name"]);
-        assert!(names.any(|name| *name == "cat"), "{json}");
-        let table = String::from_utf8_lossy(&table.unwrap().stdout).into_owned();
-        assert!(table.contains("ARRIVALS/s") && table.contains(" cat "), "{table}");
-    });
     drop(stream);
     // Passed on to the command, which ends; so does the program that replied, at the end of its connection.
     signal(&run, Signal::SIGTERM);
@@ -184,6 +164,69 @@ fn a_command_and_its_children_are_boosted() {
     // The listener and the connection.
     assert!(flagged.parse::<u32>().unwrap() >= 2, "{text}");
     assert!(text.contains("ms after it was opened") && text.contains("boosts "), "{text}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_counters_are_shown_by_thread_and_by_what_it_belongs_to() {
+    const GROUP: &str = "/sys/fs/cgroup/pronto-top";
+    let _module = Module::load();
+    let run = Ended::start(pronto(&["run", "--"]).args(server("7109")));
+    let mut stream = connect("7109");
+    std::fs::create_dir_all(GROUP).unwrap();
+    let family = descendants(run.0.id());
+    for pid in &family {
+        std::fs::write(format!("{GROUP}/cgroup.procs"), pid.to_string()).unwrap();
+    }
+    until_boosted(&mut stream, 5);
+    // The module forgets threads without arrivals, so messages go on.
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stream = &mut stream;
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(20));
+                stream.write_all(b"message").unwrap();
+                stream.read_exact(&mut [0; 7]).unwrap();
+            }
+        });
+        let top = |words: &[&str]| {
+            let output = pronto(&["top"]).args(words).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let table = top(&["--count", "1"]);
+        // Two lines of an interval each.
+        let [thread, process, user, group] =
+            ["thread", "process", "user", "cgroup"].map(|by| top(&["--by", by, "--count", "2", "--json"]));
+        ends.store(true, Ordering::Relaxed);
+        println!("{table}{group}");
+        assert!(table.contains("ARRIVALS/s") && table.contains("  cat\n"), "{table}");
+        for (lines, key, value) in [
+            (thread, "name", serde_json::json!("cat")),
+            (process, "name", serde_json::json!("cat")),
+            (user, "uid", serde_json::json!(0)),
+            (group, "cgroup", serde_json::json!("/pronto-top")),
+        ] {
+            let read = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
+            let objects: Vec<_> = lines.lines().map(read).collect();
+            assert_eq!(objects.len(), 2, "{lines}");
+            for object in &objects {
+                let row = &object["rows"][0];
+                assert!(
+                    row[key] == value && row["counts"]["calls"].as_u64().is_some_and(|calls| calls > 0),
+                    "{lines}"
+                );
+            }
+        }
+    });
+    for pid in family {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
+    }
+    let start = now();
+    while std::fs::remove_dir(GROUP).is_err() {
+        assert!(start.elapsed() < LIMIT, "the group is still in use");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -160,27 +160,42 @@ pub struct Counts {
 impl Counts {
     /// Returns the counts since `before`.
     #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
+        self.combined(before, u64::saturating_sub, Duration::saturating_sub)
+    }
+
+    /// Returns the sum of these counts and others.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combined(other, u64::saturating_add, Duration::saturating_add)
+    }
+
+    fn combined(
+        &self,
+        other: &Self,
+        count: fn(u64, u64) -> u64,
+        time: fn(Duration, Duration) -> Duration,
+    ) -> Self {
         Self {
-            calls: self.calls.saturating_sub(before.calls),
-            direct: self.direct.saturating_sub(before.direct),
-            worker: self.worker.saturating_sub(before.worker),
-            running: self.running.saturating_sub(before.running),
-            boosted: self.boosted.saturating_sub(before.boosted),
-            realtime: self.realtime.saturating_sub(before.realtime),
-            idle: self.idle.saturating_sub(before.idle),
-            behind: self.behind.saturating_sub(before.behind),
-            locked: self.locked.saturating_sub(before.locked),
-            denied_thread: self.denied_thread.saturating_sub(before.denied_thread),
-            denied_user: self.denied_user.saturating_sub(before.denied_user),
-            denied_cpu: self.denied_cpu.saturating_sub(before.denied_cpu),
-            denied_flag: self.denied_flag.saturating_sub(before.denied_flag),
-            denied_group: self.denied_group.saturating_sub(before.denied_group),
-            denied_memory: self.denied_memory.saturating_sub(before.denied_memory),
-            drops: self.drops.saturating_sub(before.drops),
-            replaced: self.replaced.saturating_sub(before.replaced),
-            boosted_time: self.boosted_time.saturating_sub(before.boosted_time),
-            slept_time: self.slept_time.saturating_sub(before.slept_time),
+            calls: count(self.calls, other.calls),
+            direct: count(self.direct, other.direct),
+            worker: count(self.worker, other.worker),
+            running: count(self.running, other.running),
+            boosted: count(self.boosted, other.boosted),
+            realtime: count(self.realtime, other.realtime),
+            idle: count(self.idle, other.idle),
+            behind: count(self.behind, other.behind),
+            locked: count(self.locked, other.locked),
+            denied_thread: count(self.denied_thread, other.denied_thread),
+            denied_user: count(self.denied_user, other.denied_user),
+            denied_cpu: count(self.denied_cpu, other.denied_cpu),
+            denied_flag: count(self.denied_flag, other.denied_flag),
+            denied_group: count(self.denied_group, other.denied_group),
+            denied_memory: count(self.denied_memory, other.denied_memory),
+            drops: count(self.drops, other.drops),
+            replaced: count(self.replaced, other.replaced),
+            boosted_time: time(self.boosted_time, other.boosted_time),
+            slept_time: time(self.slept_time, other.slept_time),
         }
     }
 
