@@ -3,15 +3,9 @@
 
 mod program;
 
-use std::path::Path;
-use std::process::Command;
+use pronto_lab_module::Module;
 
-use program::{O_EXPEDITE, under_preload};
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-}
+use program::{O_EXPEDITE, is_inside, under_preload};
 
 /// Returns the policy of a thread of this process: field 41 of stat(5).
 fn policy() -> String {
@@ -23,11 +17,9 @@ fn policy() -> String {
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_flag_of_the_paper_boosts() {
     const NAME: &str = "the_flag_of_the_paper_boosts";
+    // It is unloaded when the process with the library has ended, with which its device is closed.
+    let _module = (!is_inside()).then(|| Module::load(&["slice_us=1600"]));
     under_preload(NAME, |ends| {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
-        run(Command::new("insmod").arg(module).args(["even_if_idle=1", "slice_us=1600"]));
         let before = ends.flags().unwrap();
         assert_eq!(ends.set_flags(before | libc::O_APPEND | O_EXPEDITE), Ok(()));
         assert_eq!(ends.flags(), Ok(before | libc::O_APPEND | O_EXPEDITE));
@@ -55,11 +47,4 @@ fn the_flag_of_the_paper_boosts() {
             unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::F_SETFL, O_EXPEDITE) };
         assert_eq!((result, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EOPNOTSUPP)));
     });
-    // Only outside of the process with the library, whose device is closed with it.
-    if !Path::new("/dev/expedite").exists() {
-        return;
-    }
-    if std::env::var_os("PRONTO_UNDER_PRELOAD").is_none() {
-        run(Command::new("rmmod").arg("expedite"));
-    }
 }

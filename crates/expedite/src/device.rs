@@ -13,6 +13,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
+use crate::process::{RAISE_LIMIT, descriptor_limit};
+
 /// Path of the module's device.
 const PATH: &str = "/dev/expedite";
 
@@ -158,27 +160,42 @@ pub struct Counts {
 impl Counts {
     /// Returns the counts since `before`.
     #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
+        self.combined(before, u64::saturating_sub, Duration::saturating_sub)
+    }
+
+    /// Returns the sum of these counts and others.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combined(other, u64::saturating_add, Duration::saturating_add)
+    }
+
+    fn combined(
+        &self,
+        other: &Self,
+        count: fn(u64, u64) -> u64,
+        time: fn(Duration, Duration) -> Duration,
+    ) -> Self {
         Self {
-            calls: self.calls.saturating_sub(before.calls),
-            direct: self.direct.saturating_sub(before.direct),
-            worker: self.worker.saturating_sub(before.worker),
-            running: self.running.saturating_sub(before.running),
-            boosted: self.boosted.saturating_sub(before.boosted),
-            realtime: self.realtime.saturating_sub(before.realtime),
-            idle: self.idle.saturating_sub(before.idle),
-            behind: self.behind.saturating_sub(before.behind),
-            locked: self.locked.saturating_sub(before.locked),
-            denied_thread: self.denied_thread.saturating_sub(before.denied_thread),
-            denied_user: self.denied_user.saturating_sub(before.denied_user),
-            denied_cpu: self.denied_cpu.saturating_sub(before.denied_cpu),
-            denied_flag: self.denied_flag.saturating_sub(before.denied_flag),
-            denied_group: self.denied_group.saturating_sub(before.denied_group),
-            denied_memory: self.denied_memory.saturating_sub(before.denied_memory),
-            drops: self.drops.saturating_sub(before.drops),
-            replaced: self.replaced.saturating_sub(before.replaced),
-            boosted_time: self.boosted_time.saturating_sub(before.boosted_time),
-            slept_time: self.slept_time.saturating_sub(before.slept_time),
+            calls: count(self.calls, other.calls),
+            direct: count(self.direct, other.direct),
+            worker: count(self.worker, other.worker),
+            running: count(self.running, other.running),
+            boosted: count(self.boosted, other.boosted),
+            realtime: count(self.realtime, other.realtime),
+            idle: count(self.idle, other.idle),
+            behind: count(self.behind, other.behind),
+            locked: count(self.locked, other.locked),
+            denied_thread: count(self.denied_thread, other.denied_thread),
+            denied_user: count(self.denied_user, other.denied_user),
+            denied_cpu: count(self.denied_cpu, other.denied_cpu),
+            denied_flag: count(self.denied_flag, other.denied_flag),
+            denied_group: count(self.denied_group, other.denied_group),
+            denied_memory: count(self.denied_memory, other.denied_memory),
+            drops: count(self.drops, other.drops),
+            replaced: count(self.replaced, other.replaced),
+            boosted_time: time(self.boosted_time, other.boosted_time),
+            slept_time: time(self.slept_time, other.slept_time),
         }
     }
 
@@ -300,7 +317,9 @@ pub struct Totals {
 #[non_exhaustive]
 pub enum Refused {
     /// The module is not loaded.
-    #[error("the module expedite is not loaded")]
+    #[error(
+        "the module expedite is not loaded: load it as root, with modprobe expedite or insmod expedite.ko (kernel/expedite/README.md)"
+    )]
     NotLoaded,
     /// This user may not open the device.
     #[error(
@@ -308,30 +327,43 @@ pub enum Refused {
     )]
     NotPermitted,
     /// The thread is another user's.
-    #[error("the thread belongs to another user: that needs CAP_SYS_NICE")]
+    #[error("the thread belongs to another user: run this as that user, or with CAP_SYS_NICE")]
     NotOwned,
     /// The file behind the descriptor cannot be flagged.
     #[error(
-        "only Unix and IP sockets, reading ends of pipes, eventfds and completion channels of RDMA can be flagged"
+        "only Unix and IP sockets, reading ends of pipes, eventfds and completion channels of RDMA can be flagged: flag the one from which \
+         the thread reads"
     )]
     Unsupported,
     /// The file already has a flag through this device.
-    #[error("the file already has a flag through this device")]
+    #[error("the file already has a flag through this device: remove it first to set other terms")]
     Flagged,
     /// The file has no flag, or nothing has arrived for that thread lately.
-    #[error("the module has no flag for the file, or no counters for the thread")]
+    #[error(
+        "the module has no flag of this device for the file, or no counters for the thread: set a flag first, or ask within two seconds of \
+         an arrival for the thread"
+    )]
     Unknown,
     /// There is no such thread.
-    #[error("no such thread")]
+    #[error("no thread has this number: it has ended, or the number is wrong; name a thread that exists")]
     NoThread,
+    /// This process has as many open descriptors as it may have. The number is the limit.
+    #[error(
+        "the device cannot be opened, because this program may have only {0} open files (RLIMIT_NOFILE): {RAISE_LIMIT}"
+    )]
+    TooManyDescriptors(u64),
     /// The device, the file or the user has as many flags as it can have.
-    #[error("the device, the file or the user cannot have another flag: remove one first")]
+    #[error(
+        "the device, the file or the user has its maximum number of flags: remove one first, or load the module with a higher user_flags"
+    )]
     Full,
     /// The percentage of the flag never covers a slice.
     #[error("the percentage of the flag is too small for a single slice: raise it, or shorten the slice")]
     TooSmall,
     /// Anything else.
-    #[error("the module failed: {0}")]
+    #[error(
+        "the module failed with {0}: check that it has the same version as this program, and read the kernel's log (dmesg)"
+    )]
     System(Errno),
 }
 
@@ -346,6 +378,7 @@ impl From<Errno> for Refused {
             Errno::ENOENT => Self::Unknown,
             Errno::ESRCH => Self::NoThread,
             Errno::ENOSPC => Self::Full,
+            Errno::EMFILE => Self::TooManyDescriptors(descriptor_limit()),
             other => Self::System(other),
         }
     }
@@ -356,13 +389,13 @@ impl From<Errno> for Refused {
 #[non_exhaustive]
 pub enum Unwoken {
     /// The time limit has passed.
-    #[error("nothing arrived in time")]
+    #[error("nothing arrived within the time limit: wait again, or for longer")]
     TimedOut,
     /// A signal interrupted the wait, which is not restarted.
-    #[error("interrupted by a signal")]
+    #[error("a signal interrupted the wait: wait again")]
     Interrupted,
     /// The flag ended: it was removed, or the last descriptor of the flagged file was closed.
-    #[error("the flag has ended")]
+    #[error("the flag was removed, or the flagged file was closed, during the wait: flag the file again")]
     Ended,
     /// The module refused the wait.
     #[error(transparent)]
@@ -501,11 +534,24 @@ mod tests {
     const HEADER: &str = include_str!("../../../kernel/expedite/expedite.h");
 
     #[test]
-    fn refusals_suggest_an_action() {
-        let refused = Refused::NotPermitted.to_string();
-        assert!(refused.contains("chgrp GROUP /dev/expedite && chmod 660 /dev/expedite"), "{refused}");
-        let refused = Refused::from(Errno::EPERM).to_string();
-        assert!(refused.contains("another user") && refused.contains("CAP_SYS_NICE"), "{refused}");
+    fn every_refusal_suggests_an_action() {
+        let refusals = [
+            (Refused::from(Errno::ENXIO), "load it as root"),
+            (Refused::NotPermitted, "chgrp GROUP /dev/expedite && chmod 660 /dev/expedite"),
+            (Refused::from(Errno::EPERM), "run this as that user, or with CAP_SYS_NICE"),
+            (Refused::from(Errno::EOPNOTSUPP), "flag the one from which the thread reads"),
+            (Refused::from(Errno::EEXIST), "remove it first"),
+            (Refused::from(Errno::ENOENT), "set a flag first"),
+            (Refused::from(Errno::ESRCH), "name a thread that exists"),
+            (Refused::from(Errno::ENOSPC), "remove one first"),
+            (Refused::TooSmall, "raise it, or shorten the slice"),
+            (Refused::TooManyDescriptors(64), "only 64 open files (RLIMIT_NOFILE): raise the hard limit"),
+            (Refused::from(Errno::ENOMEM), "read the kernel's log"),
+        ];
+        for (refused, action) in refusals {
+            let text = refused.to_string();
+            assert!(text.contains(action), "{text}");
+        }
     }
 
     #[test]

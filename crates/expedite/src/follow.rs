@@ -32,6 +32,9 @@ pub struct Scan {
     pub postponed: Option<(usize, Refused)>,
     /// Processes whose files cannot be reached, each reported once. Processes that have ended are not among them.
     pub unreachable: Vec<Unreachable>,
+    /// Processes that were left out in this scan because this process may have no more open descriptors: their number, and the reason
+    /// for the last one. They are tried again in the next scan.
+    pub left_out: Option<(usize, Unreachable)>,
 }
 
 /// Sets flags on the files of other processes, and holds them. A flag ends when the file is closed, or when this is dropped.
@@ -55,6 +58,10 @@ struct Known {
     files: BTreeSet<OpenFile>,
 }
 
+/// Descriptors that must be free for a scan: the folder of a process and those of its threads, a duplicate, another device, and the
+/// output of the program. One more for each of them does no harm.
+const RESERVE: u64 = 16;
+
 /// Whether the followed processes may have files already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Followed {
@@ -67,9 +74,13 @@ pub enum Followed {
 impl Follower {
     /// Returns a follower that flags files of these kinds. The thread of `flag` is not used: it is the main thread of each process.
     ///
+    /// It needs a descriptor for each process: see [`process::raise_descriptor_limit`].
+    ///
     /// # Errors
-    /// The module is not loaded, this user may not open its device, or the terms of the flag cannot work.
-    pub fn new(flag: Flag, kinds: &[Kind], followed: Followed) -> Result<Self, Refused> {
+    /// The module is not loaded, this user may not open its device, the terms of the flag cannot work, or a filter of system calls
+    /// forbids access to any process.
+    pub fn new(flag: Flag, kinds: &[Kind], followed: Followed) -> Result<Self, FlagError> {
+        Process::try_own_files().map_err(|errno| Unreachable::of(std::process::id(), errno))?;
         let device = Device::open()?;
         // Finds out now whether the terms are valid.
         let (one, _other) = UnixStream::pair().map_err(|error| Refused::System(errno_of(&error)))?;
@@ -93,8 +104,15 @@ impl Follower {
         self.unreachable.retain(|pid| pids.contains(pid));
         for pid in pids {
             match self.scan_process(*pid, &mut scan) {
+                Ok(()) => {
+                    self.unreachable.remove(pid);
+                }
                 // It has ended.
-                Ok(()) | Err(Unreachable::NoProcess(_)) => {}
+                Err(Unreachable::NoProcess(_)) => {}
+                Err(reason @ Unreachable::TooManyDescriptors(..)) => {
+                    let before = scan.left_out.map_or(0, |(count, _)| count);
+                    scan.left_out = Some((before + 1, reason));
+                }
                 Err(reason) => {
                     if self.unreachable.insert(*pid) {
                         scan.unreachable.push(reason);
@@ -109,7 +127,13 @@ impl Follower {
     fn scan_process(&mut self, pid: u32, scan: &mut Scan) -> Result<(), Unreachable> {
         let mut known = match self.known.remove(&pid) {
             Some(known) => known,
-            None => Known { process: Process::find(pid)?, files: BTreeSet::new() },
+            None => {
+                let process = Process::find(pid)?;
+                if process.is_among_the_last(RESERVE) {
+                    return Err(Unreachable::TooManyDescriptors(pid, process::descriptor_limit()));
+                }
+                Known { process, files: BTreeSet::new() }
+            }
         };
         let result = self.flag_new(&mut known, scan);
         if known.process.has_ended() {
@@ -123,7 +147,9 @@ impl Follower {
         let pid = known.process.pid();
         let files: BTreeSet<_> = process::open_files(pid)?.into_iter().collect();
         known.files.retain(|file| files.contains(file));
-        let new = files.difference(&known.files).filter(|file| self.kinds.contains(&file.kind));
+        // A file without a number may be another one than in the last scan, under the same descriptor, so the module is asked each time.
+        let is_new = |file: &&OpenFile| !file.kind.has_numbers() || !known.files.contains(file);
+        let new = files.iter().filter(|file| self.kinds.contains(&file.kind)).filter(is_new);
         for file in new.cloned().collect::<Vec<_>>() {
             let Some(copy) = known.process.duplicate(file.fd)? else { continue };
             match self.set(pid, &copy) {
@@ -194,7 +220,7 @@ pub enum FlagError {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// The process has no such descriptor.
-    #[error("process {0} has no descriptor {1}")]
+    #[error("process {0} has no descriptor {1}: ls -l /proc/{0}/fd lists those that it has")]
     NotOpen(u32, i32),
     /// The module refused the flag.
     #[error(transparent)]

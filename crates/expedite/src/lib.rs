@@ -6,6 +6,7 @@
 //! immediately when data arrives, within a budget. [`schedule`](mod@schedule) sets and queries how the kernel schedules a thread.
 #![deny(unsafe_code)]
 
+mod denial;
 mod device;
 mod fifo;
 pub mod follow;
@@ -14,6 +15,7 @@ pub mod process;
 pub mod schedule;
 mod tiers;
 
+pub use denial::Denial;
 pub use device::{ByWay, Counts, Device, Flag, Refused, THIS_THREAD, ThreadState, Totals, Unwoken};
 pub use pronto_core::boost::Tier;
 pub use tiers::{DEADLINE, Missing, Obtained, SLICE, available, obtain};

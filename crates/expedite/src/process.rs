@@ -10,24 +10,35 @@ use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::denial::Denial;
 
 /// Reason why the files of a process cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreachable {
     /// There is no such process, or it has ended.
-    #[error("process {0} does not exist (threads have numbers too: use that of their process)")]
+    #[error(
+        "process {0} does not exist: check the number (threads have numbers too: use that of their process)"
+    )]
     NoProcess(u32),
     /// The kernel does not permit it.
+    #[error("the kernel does not permit access to the files of process {0}: {1}")]
+    NotPermitted(u32, Denial),
+    /// This process has as many open descriptors as it may have. The second number is the limit.
     #[error(
-        "the kernel does not permit access to the files of process {0}: it needs the same user, and with kernel.yama.ptrace_scope=1 a \
-         process that this one has started (pronto expedite run); run it as root"
+        "process {0} cannot be reached, because this program may have only {1} open files (RLIMIT_NOFILE): {RAISE_LIMIT}"
     )]
-    NotPermitted(u32),
+    TooManyDescriptors(u32, u64),
     /// Anything else.
-    #[error("process {0}: {1}")]
+    #[error("the files of process {0} cannot be reached: {1}")]
     System(u32, Errno),
 }
+
+/// Action if this process has too many open descriptors.
+pub(crate) const RAISE_LIMIT: &str = "raise the hard limit (as root: prlimit --nofile=N COMMAND; in a unit of systemd: LimitNOFILE=N), or \
+                                      flag fewer processes";
 
 /// The kind of an open file that can be flagged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,16 +55,39 @@ pub enum Kind {
 }
 
 impl Unreachable {
+    /// Returns the reason for an error of a system call that opens something of a process.
+    pub(crate) fn of(pid: u32, errno: Errno) -> Self {
+        match errno {
+            Errno::ESRCH | Errno::ENOENT => Self::NoProcess(pid),
+            Errno::EACCES | Errno::EPERM | Errno::ENOSYS => Self::NotPermitted(pid, Denial::of(pid, errno)),
+            Errno::EMFILE => Self::TooManyDescriptors(pid, descriptor_limit()),
+            other => Self::System(pid, other),
+        }
+    }
+
     /// Returns the number of the process.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         match self {
-            Self::NoProcess(pid) | Self::NotPermitted(pid) | Self::System(pid, _) => *pid,
+            Self::NoProcess(pid)
+            | Self::NotPermitted(pid, _)
+            | Self::TooManyDescriptors(pid, _)
+            | Self::System(pid, _) => *pid,
         }
     }
 }
 
 impl Kind {
+    /// Returns whether [`OpenFile::number`] distinguishes files of this kind.
+    #[must_use]
+    pub const fn has_numbers(self) -> bool {
+        match self {
+            Self::Socket | Self::Pipe => true,
+            // The kernel gives the number of a closed eventfd to the next one, and none to event files of RDMA.
+            Self::Eventfd | Self::RdmaEvents => false,
+        }
+    }
+
     /// Returns the kind of a file by its link in `/proc/PID/fd`; `None` if it cannot be flagged.
     fn of(link: &str) -> Option<Self> {
         match link {
@@ -84,12 +118,13 @@ pub struct OpenFile {
     pub fd: i32,
     /// Kind of the file.
     pub kind: Kind,
-    /// Number that identifies a socket, a pipe or an eventfd among those of its kind; zero for RDMA channels, which have none.
+    /// Number that identifies a socket or a pipe among those of its kind, also among closed ones; zero for the kinds without
+    /// such a number: see [`Kind::has_numbers`].
     pub number: u64,
 }
 
-/// Returns the open files of a process that can be flagged, in the order of their descriptors, without the eventfds of virtual machines. Files that are opened or closed
-/// meanwhile may be missing.
+/// Returns the open files of a process that can be flagged, in the order of their descriptors, without the eventfds of virtual
+/// machines. Files that are opened or closed meanwhile may be missing.
 ///
 /// # Errors
 /// The process does not exist, or its files are not visible to this user.
@@ -105,9 +140,10 @@ pub fn open_files(pid: u32) -> Result<Vec<OpenFile>, Unreachable> {
             let link = link.to_str()?;
             has_virtual_machine |= link == "anon_inode:kvm-vm";
             let kind = Kind::of(link)?;
-            let number = match kind {
-                Kind::Eventfd => eventfd_number(pid, fd),
-                _ => link.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok()),
+            let number = if kind.has_numbers() {
+                link.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok())
+            } else {
+                None
             };
             Some(OpenFile { fd, kind, number: number.unwrap_or(0) })
         })
@@ -118,12 +154,6 @@ pub fn open_files(pid: u32) -> Result<Vec<OpenFile>, Unreachable> {
     }
     files.sort_unstable();
     Ok(files)
-}
-
-/// Returns the number of an eventfd: the line `eventfd-id` of its `fdinfo`.
-fn eventfd_number(pid: u32, fd: i32) -> Option<u64> {
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())
 }
 
 /// Returns whether the kernel lists the children of processes (`CONFIG_PROC_CHILDREN`).
@@ -173,11 +203,34 @@ impl Process {
         // SAFETY: I1.
         let result = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let fd = Errno::result(result).map_err(|errno| match errno {
-            // The last one is the result for a thread, on newer kernels.
-            Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Unreachable::NoProcess(pid),
-            other => Unreachable::System(pid, other),
+            // The result for a thread, on older kernels.
+            Errno::EINVAL => Unreachable::NoProcess(pid),
+            // The kernel permits the call for each process.
+            Errno::EPERM | Errno::ENOSYS => Unreachable::NotPermitted(pid, Denial::Filtered(errno)),
+            other => Unreachable::of(pid, other),
         })?;
         Ok(Self { pid, descriptor: owned(fd) })
+    }
+
+    /// Tries to duplicate a descriptor of this process, which the kernel always permits.
+    ///
+    /// # Errors
+    /// A filter of system calls rejects it, or this process has too many open descriptors.
+    pub(crate) fn try_own_files() -> Result<(), Errno> {
+        // SAFETY: I1.
+        let own = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
+        let own = owned(Errno::result(own)?);
+        // SAFETY: I1.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, own.as_raw_fd(), own.as_raw_fd(), 0) };
+        drop(owned(Errno::result(copy)?));
+        Ok(())
+    }
+
+    /// Returns whether fewer descriptors than `reserve` are left to this process beyond that of this value. The kernel gives out the
+    /// lowest free number.
+    pub(crate) fn is_among_the_last(&self, reserve: u64) -> bool {
+        let number = u64::try_from(self.descriptor.as_raw_fd()).unwrap_or(0);
+        number.saturating_add(reserve) >= descriptor_limit()
     }
 
     /// Returns the number of the process.
@@ -193,6 +246,15 @@ impl Process {
         poll(&mut fds, PollTimeout::ZERO) == Ok(1)
     }
 
+    /// Checks that the kernel permits to duplicate descriptors of the process, which may have none yet that is of interest.
+    ///
+    /// # Errors
+    /// The process has ended, or the kernel does not permit it.
+    pub fn check_access(&self) -> Result<(), Unreachable> {
+        // The kernel checks the permission first, and no process has this descriptor.
+        self.duplicate(i32::MAX).map(drop)
+    }
+
     /// Duplicates a descriptor of the process: the result is of the same open file.
     ///
     /// # Errors
@@ -203,9 +265,7 @@ impl Process {
         match Errno::result(result) {
             Ok(fd) => Ok(Some(owned(fd))),
             Err(Errno::EBADF) => Ok(None),
-            Err(Errno::ESRCH) => Err(Unreachable::NoProcess(self.pid)),
-            Err(Errno::EPERM) => Err(Unreachable::NotPermitted(self.pid)),
-            Err(other) => Err(Unreachable::System(self.pid, other)),
+            Err(other) => Err(Unreachable::of(self.pid, other)),
         }
     }
 }
@@ -218,11 +278,22 @@ fn owned(fd: i64) -> OwnedFd {
 }
 
 fn unreachable_of(pid: u32, error: &io::Error) -> Unreachable {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOENT | Errno::ESRCH) => Unreachable::NoProcess(pid),
-        Some(Errno::EACCES | Errno::EPERM) => Unreachable::NotPermitted(pid),
-        errno => Unreachable::System(pid, errno.unwrap_or(Errno::UnknownErrno)),
-    }
+    Unreachable::of(pid, error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw))
+}
+
+/// Returns how many descriptors this process may have open.
+pub(crate) fn descriptor_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
+}
+
+/// Raises the number of descriptors that this process may have open to the maximum that its hard limit permits. A program that it
+/// starts afterwards inherits the limit, which programs that call `select` do not expect.
+///
+/// # Errors
+/// The kernel refused it.
+pub fn raise_descriptor_limit() -> Result<(), Errno> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -241,7 +312,7 @@ mod tests {
         let kind = |fd: i32| files.iter().find(|file| file.fd == fd).map(|file| (file.kind, file.number > 0));
         assert_eq!(kind(one.as_raw_fd()), Some((Kind::Socket, true)));
         assert_eq!(kind(reader.as_raw_fd()), Some((Kind::Pipe, true)));
-        assert_eq!(kind(std::os::fd::AsFd::as_fd(&event).as_raw_fd()), Some((Kind::Eventfd, true)));
+        assert_eq!(kind(std::os::fd::AsFd::as_fd(&event).as_raw_fd()), Some((Kind::Eventfd, false)));
         assert!(files.is_sorted());
         let file = fs::File::open("/proc/self/stat").unwrap();
         assert_eq!(kind(file.as_raw_fd()), None);
@@ -281,6 +352,7 @@ mod tests {
         assert!(descendants(std::process::id()).contains(&cat));
         let process = Process::find(cat).unwrap();
         assert!(!process.has_ended());
+        assert_eq!(process.check_access(), Ok(()));
         let files = open_files(cat).unwrap();
         let input = files.iter().find(|file| file.fd == 0).unwrap();
         assert_eq!(input.kind, Kind::Socket);

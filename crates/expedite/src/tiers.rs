@@ -34,10 +34,14 @@ pub enum Missing {
     )]
     NotPermitted,
     /// This kernel does not support time slices (it is older than 6.12), or runs another scheduler.
-    #[error("this kernel does not support short time slices")]
+    #[error(
+        "this kernel does not support short time slices: boot Linux 6.12 or newer, with its own scheduler"
+    )]
     NoEffect,
     /// Anything else.
-    #[error("system error: {0}")]
+    #[error(
+        "the kernel refused the scheduling class with {0}: check the limits of processes and threads (ulimit -a)"
+    )]
     System(Errno),
 }
 

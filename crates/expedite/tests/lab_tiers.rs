@@ -4,9 +4,7 @@
 use core::time::Duration;
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use nix::poll::{PollTimeout, poll};
@@ -16,9 +14,7 @@ use nix::unistd::gettid;
 use pronto_core::Tier;
 use pronto_expedite::schedule::{CALLER, policy};
 use pronto_expedite::{Device, obtain};
-
-/// Lock for tests that load the module or depend on its absence.
-static ALONE: Mutex<()> = Mutex::new(());
+use pronto_lab_module::Absent;
 
 /// Variable that is set for the part of a test that runs in an unprivileged process.
 const UNPRIVILEGED: &str = "PRONTO_TIERS_WITHOUT_RIGHT";
@@ -27,14 +23,6 @@ fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
-}
-
-fn load_module() {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
-    // The machine is idle.
-    succeeds(Command::new("insmod").arg(module).arg("even_if_idle=1"));
 }
 
 /// Waits until `is_so` returns true; fails after 30 s. `what` describes the condition.
@@ -50,11 +38,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_module_is_best_then_fifo_then_a_slice() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if std::env::var_os(UNPRIVILEGED).is_some() {
         println!("unprivileged: {}", obtain(None));
         return;
     }
+    let absent = Absent::hold();
     let without = obtain(None);
     assert_eq!(without.booster.tier(), Tier::Fifo, "{without}");
     let text = without.to_string();
@@ -69,7 +57,7 @@ fn the_module_is_best_then_fifo_then_a_slice() {
         output.contains("unprivileged: slice (module: ") && output.contains("fifo: it needs"),
         "{output}"
     );
-    load_module();
+    let _module = absent.load(&[]);
     let with = obtain(None);
     assert_eq!(with.to_string(), "module");
     let (channel, device) = (EventFd::new().unwrap(), Device::open().unwrap());
@@ -100,15 +88,13 @@ fn the_module_is_best_then_fifo_then_a_slice() {
     let before = device.totals().unwrap().flags;
     with.booster.watch(epolls[1].0.as_raw_fd()).unwrap();
     assert_eq!(device.totals().unwrap().flags, before + 1, "the file in the nested epoll");
-    drop((device, with));
-    succeeds(Command::new("rmmod").arg("expedite"));
 }
 
 /// Shows: operations.fifo
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_real_time_thread_that_runs_too_long_is_lowered() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _absent = Absent::hold();
     let fifo = obtain(Some(Tier::Fifo));
     assert_eq!(fifo.to_string(), "fifo");
     let done = std::thread::scope(|scope| {

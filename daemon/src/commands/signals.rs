@@ -14,7 +14,8 @@ const FROM_KERNEL: i32 = 0x80;
 /// Signals that end a command.
 pub(super) const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Blocked signals: they no longer end this process. A program that it starts would inherit the mask.
+/// Blocked signals: they no longer end this process. A program that it starts would inherit the mask. Signals that were ignored
+/// when this process started, as SIGHUP under `nohup`, are not among them and stay ignored, also by a program that it starts.
 pub(super) struct Signals(SignalFd);
 
 /// A signal that was received.
@@ -26,9 +27,12 @@ pub(super) struct Received {
 }
 
 impl Signals {
-    /// Blocks the signals, until the process ends.
+    /// Blocks the signals that are not ignored, until the process ends.
     pub(super) fn block(signals: impl IntoIterator<Item = Signal>) -> anyhow::Result<Self> {
-        let set = SigSet::from_iter(signals);
+        // The kernel keeps a blocked signal for the process even if the process ignores it.
+        let status = std::fs::read_to_string(STATUS).with_context(|| format!("reading {STATUS}"))?;
+        let ignored = ignored(&status).with_context(|| format!("{STATUS} has no mask of ignored signals"))?;
+        let set = SigSet::from_iter(signals.into_iter().filter(|signal| !has(ignored, *signal)));
         set.thread_block().context("blocking signals")?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self(SignalFd::with_flags(&set, flags).context("receiving signals")?))
@@ -48,5 +52,32 @@ impl Signals {
             let is_from_terminal = info.ssi_code == FROM_KERNEL;
             Some(Received { signal: Signal::try_from(signal).ok()?, is_from_terminal })
         }))
+    }
+}
+
+/// File of the kernel with the signals that this process ignores.
+const STATUS: &str = "/proc/self/status";
+
+/// Returns the mask of ignored signals from the text of `/proc/PID/status`.
+fn ignored(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+/// Returns whether a mask contains a signal: bit 0 is that of signal 1.
+fn has(mask: u64, signal: Signal) -> bool {
+    mask >> (signal as u32 - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_those_of_the_mask() {
+        let mask = ignored("Name:\tnohup\nSigIgn:\t0000000000001001\n").unwrap_or_default();
+        let found = Signal::iterator().filter(|signal| has(mask, *signal));
+        assert_eq!(found.collect::<Vec<_>>(), [Signal::SIGHUP, Signal::SIGPIPE]);
+        assert_eq!(ignored("Name:\tnohup\n"), None);
     }
 }

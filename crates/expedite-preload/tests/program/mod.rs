@@ -34,9 +34,15 @@ fn result(result: i32) -> Result<i32, i32> {
     if result == -1 { Err(std::io::Error::last_os_error().raw_os_error().unwrap()) } else { Ok(result) }
 }
 
+/// Returns whether this is the process with the library.
+#[allow(dead_code, reason = "not every test has to know")]
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
 /// Runs `work` in a process of its own that has loaded the library. `test` is the name of the calling test.
 pub(crate) fn under_preload(test: &str, work: impl FnOnce(&Ends)) {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         let (receiver, sender) = UnixStream::pair().unwrap();
         return work(&Ends { sender: sender.into(), receiver: receiver.into() });
     }

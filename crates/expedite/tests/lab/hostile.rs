@@ -4,12 +4,17 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::gettid;
+use pronto_expedite::schedule::{CALLER, policy};
 use pronto_expedite::{Device, Flag};
+use pronto_sync::atomic::{AtomicU32, Ordering};
 
-use crate::machine::{Module, now, pin};
+use crate::machine::{Module, now, pin, receive};
 use crate::users::become_user;
 
 /// Duration of each test: thirty windows of the budget. If the emulated CPU was stopped in boosts, the budget is overdrawn until it is
@@ -156,8 +161,7 @@ fn a_new_thread_per_message_gains_nothing() {
 
 /// Moves the calling thread to the other CPU.
 fn move_over() {
-    // SAFETY: the call takes no arguments.
-    pin(if unsafe { libc::sched_getcpu() } == 0 { 1 } else { 0 });
+    pin(if here() == 0 { 1 } else { 0 });
 }
 
 #[test]
@@ -170,6 +174,82 @@ fn changing_the_cpu_gains_nothing() {
         compute();
     });
     assert!(counters["denied_user"] > 0, "{counters:?}");
+}
+
+/// Returns the CPU on which the calling thread runs.
+fn here() -> usize {
+    // SAFETY: the call takes no arguments.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap()
+}
+
+/// Waits for messages on CPU 0. After each it computes until its boost has ended, wherever it is by then, and goes back. Counts the
+/// boosts during which another thread has moved it to CPU 1.
+fn be_moved(end: &OwnedFd, wanted: &Weak<()>, moved: &AtomicU32) {
+    become_user(65_534);
+    pin(0);
+    while wanted.strong_count() > 0 {
+        if !take(end) {
+            continue;
+        }
+        while policy(CALLER).unwrap() == libc::SCHED_RR {}
+        if here() == 1 {
+            moved.fetch_add(1, Ordering::Relaxed);
+            pin(0);
+        }
+    }
+}
+
+/// Boosted time of a user whose threads compute on CPU 0 and are moved to CPU 1 before their boosts end. Each of them runs for all of
+/// its boost and never sleeps in it, so that only the account for all CPUs notices that CPU 0 was used: the time is charged to the
+/// accounts of CPU 1, where no thread waits for messages.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn being_moved_at_the_end_of_a_boost_gains_nothing() {
+    // Long boosts, so that another thread has time to move the boosted one; no cap is as low as that of the user.
+    const PERCENT: u64 = 20;
+    let module = Module::load(&[
+        "slice_us=3000",
+        "thread_percent=100",
+        "cpu_percent=100",
+        &format!("user_percent={PERCENT}"),
+    ]);
+    let device = Device::open().unwrap();
+    let (wanted, moved) = (Arc::new(()), AtomicU32::new(0));
+    let (one, other) = UnixStream::pair().unwrap();
+    other.set_nonblocking(true).unwrap();
+    device.flag(&one, Flag::default()).unwrap();
+    pin(1);
+    let cap = Cap { percent: PERCENT, cpus: 1 };
+    let start = now();
+    std::thread::scope(|scope| {
+        let (weak, moved) = (Arc::downgrade(&wanted), &moved);
+        let (sender, tids) = channel();
+        scope.spawn(move || {
+            sender.send(gettid()).unwrap();
+            be_moved(&one.into(), &weak, moved);
+        });
+        let tid = receive(&tids);
+        let mut to_other_cpu = CpuSet::new();
+        to_other_cpu.set(1).unwrap();
+        let is_within = || module.counters()["boosted_ns"] <= cap.allows(start.elapsed());
+        while start.elapsed() < TIME || (start.elapsed() < MAX_TIME && !is_within()) {
+            let _ = nix::unistd::write(&other, &[0; 8]);
+            if policy(tid.as_raw()).unwrap() == libc::SCHED_RR {
+                let boosted = now();
+                while boosted.elapsed() < Duration::from_millis(1) {
+                    core::hint::spin_loop();
+                }
+                sched_setaffinity(tid, &to_other_cpu).unwrap();
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        drop(wanted);
+    });
+    let (counters, allowed) = (module.counters(), cap.allows(start.elapsed()));
+    let moved = moved.load(Ordering::Relaxed);
+    println!("{} of {allowed} ns, moved {moved} times; {counters:?}", counters["boosted_ns"]);
+    assert!(counters["boosted_ns"] <= allowed, "{} of {allowed} ns: {counters:?}", counters["boosted_ns"]);
+    assert!(moved >= 10 && counters["denied_user"] > 0, "moved {moved} times: {counters:?}");
 }
 
 #[test]

@@ -3,10 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -14,26 +11,19 @@ use nix::poll::{PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 use pronto_expedite::{Device, Totals};
+use pronto_lab_module as lab_module;
 
 /// Time limit of every wait, also sufficient on a busy host.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Lock that gives one test at a time the module.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// The module; it is loaded while this exists.
 #[derive(Debug)]
-pub(crate) struct Module(#[expect(dead_code, reason = "held until the end")] MutexGuard<'static, ()>);
+pub(crate) struct Module(#[expect(dead_code, reason = "held until the end")] lab_module::Module);
 
 impl Module {
     /// Loads the module with parameters `name=value`.
     pub(crate) fn load(parameters: &[&str]) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // A failed test may have left the module loaded.
-        let _ = Command::new("rmmod").arg("expedite").output().unwrap();
-        let output = try_to_load(parameters);
-        assert!(output.status.success(), "{parameters:?}: {output:?}");
-        Self(alone)
+        Self(lab_module::Module::load(parameters))
     }
 
     /// Returns the module's counters, over all threads, by name.
@@ -53,27 +43,6 @@ impl Module {
         ];
         state.into_iter().chain(counts.by_name()).collect()
     }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        let unloaded = Command::new("rmmod").arg("expedite").output().unwrap();
-        assert!(unloaded.status.success() || std::thread::panicking(), "{unloaded:?}");
-    }
-}
-
-/// Tries to load the module with parameters `name=value`.
-pub(crate) fn try_to_load(parameters: &[&str]) -> Output {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let module = target.join("lab-modules").join(release.trim()).join("expedite/expedite.ko");
-    let mut insert = Command::new("insmod");
-    insert.arg(module).args(parameters);
-    // Most tests run on an idle machine, where a thread needs no boost.
-    if !parameters.iter().any(|parameter| parameter.starts_with("even_if_idle")) {
-        insert.arg("even_if_idle=1");
-    }
-    insert.output().unwrap()
 }
 
 #[expect(clippy::disallowed_methods, reason = "time limits of tests use real time")]

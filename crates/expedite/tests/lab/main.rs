@@ -8,6 +8,7 @@ mod cpu_hotplug;
 mod crowd;
 mod device_wait;
 mod evasion;
+mod follow;
 mod hostile;
 mod lifetime;
 mod log;

@@ -1,14 +1,16 @@
 //! Parameters that cannot work are refused when the module is loaded.
 
-use crate::machine::{Module, try_to_load};
-use crate::program::run;
 use std::process::Command;
+
+use pronto_lab_module::Absent;
+
+use crate::machine::Module;
+use crate::program::run;
 
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn parameters_that_allow_no_boost_are_refused() {
-    // Ends an earlier module.
-    drop(Module::load(&[]));
+    let absent = Absent::hold();
     for (parameters, reason) in [
         (&["slice_us=1667"][..], "thread_percent=10 never allows a boost of slice_us=1667: at most 1666 us"),
         (&["slice_us=5000", "thread_percent=50"], "user_percent=25 never allows a boost of slice_us=5000"),
@@ -17,12 +19,13 @@ fn parameters_that_allow_no_boost_are_refused() {
         (&["slice_us=5001"], "slice_us=5001 is not between 10 and 5000"),
         (&["user_percent=101"], "user_percent=101 is more than 100"),
     ] {
-        let output = try_to_load(parameters);
+        let output = absent.try_to_load(parameters);
         assert!(!output.status.success(), "{parameters:?}");
         let log = run(&mut Command::new("dmesg"));
         let last = log.lines().rfind(|line| line.contains("expedite: ")).unwrap();
         assert!(last.contains(reason), "{parameters:?}: {last}");
     }
+    drop(absent);
     for parameters in [&["slice_us=1666"][..], &["thread_percent=0"], &["sleepers_only=1"]] {
         drop(Module::load(parameters));
     }

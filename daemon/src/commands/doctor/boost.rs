@@ -18,9 +18,7 @@ fn finding(tier: Tier, tried: Result<(), Missing>) -> Finding {
         Ok(()) => Finding::ok(SUBJECT, format!("{tier} is available; enable it with boost = \"{tier}\"")),
         Err(why) => {
             let advice = match tier {
-                Tier::Module => {
-                    "build and load it as kernel/expedite/README.md describes; other tiers need no module"
-                }
+                Tier::Module => "or use another tier: those need no module",
                 Tier::Fifo => "LimitRTPRIO=2 in the systemd unit, or CAP_SYS_NICE",
                 _ => "Linux 6.12 or newer, with its default scheduler",
             };

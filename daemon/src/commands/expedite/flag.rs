@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_expedite::follow::Followed;
-use pronto_expedite::process::{Kind, Process, descendants, open_files};
+use pronto_expedite::process::{Kind, Process, descendants, open_files, raise_descriptor_limit};
 
 use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
 use crate::commands::signals::{self, Signals};
@@ -16,9 +17,9 @@ fn describe() -> Command {
     with_terms(Command::new("flag"))
         .about("Boosts the threads of a running process when data arrives for them")
         .after_help(
-            "Flags last as long as this command: it ends when the process ends, or by SIGINT, SIGTERM or SIGHUP. Without FD it flags all\n\
-             sockets, eventfds and RDMA channels of the process, also those that are opened later. It needs the same user and the\n\
-             permission to trace the process (kernel.yama.ptrace_scope), or root.\n\n\
+            "Flags last as long as this command: it ends when the process ends, or by SIGINT, SIGTERM or SIGHUP (not under nohup, where\n\
+             SIGHUP stays ignored). Without FD it flags all sockets, eventfds and RDMA channels of the process, also those that are\n\
+             opened later. It needs the same user and the permission to trace the process (kernel.yama.ptrace_scope), or root.\n\n\
              Examples:\n  pronto expedite flag $(pgrep -o nginx) --children\n  pronto expedite flag 1234 5 6",
         )
         .arg(Arg::new("pid").value_name("PID").required(true).value_parser(value_parser!(u32)).help("Number of the process"))
@@ -45,8 +46,10 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     if with_children {
         require_children_lists()?;
     }
+    raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
     let process = Process::find(pid)?;
     open_files(pid)?;
+    process.check_access()?;
     let kinds: &[Kind] = if fds.is_empty() { &KINDS } else { &[] };
     let mut scanning = Scanning::begin(terms(options), kinds, Followed::Running, options)?;
     let mut signals = Signals::block(signals::ENDS)?;

@@ -97,6 +97,8 @@ struct Scanning {
     flagged: u64,
     /// It was reported that files are not flagged yet.
     is_postponed: bool,
+    /// Maximum number of processes that one scan left out; it was reported that there are any.
+    left_out: usize,
 }
 
 /// Share of a CPU for scans: a scan that takes longer makes the period longer.
@@ -104,7 +106,7 @@ const SCANS: u32 = 10;
 
 impl Scanning {
     fn begin(flag: Flag, kinds: &[Kind], followed: Followed, options: &ArgMatches) -> anyhow::Result<Self> {
-        let follower = Follower::new(flag, kinds, followed).context(ADVICE)?;
+        let follower = Follower::new(flag, kinds, followed).context("cannot set flags")?;
         let before = follower.device().totals()?;
         let period =
             Duration::from_millis((*options.get_one::<u32>("period").expect("it has a default")).into());
@@ -116,6 +118,7 @@ impl Scanning {
             delays: BTreeMap::new(),
             flagged: 0,
             is_postponed: false,
+            left_out: 0,
         })
     }
 
@@ -139,6 +142,12 @@ impl Scanning {
             _ => {}
         }
         self.is_postponed = scan.postponed.is_some();
+        if let Some((count, reason)) = scan.left_out {
+            if self.left_out == 0 {
+                report(&format!("{count} processes are left out until others end: {reason}"));
+            }
+            self.left_out = self.left_out.max(count);
+        }
         scan
     }
 
@@ -165,13 +174,12 @@ impl Scanning {
             counts.denied(),
             counts.boosted_time.as_secs_f64() * 1e3,
         ));
+        if self.left_out > 0 {
+            report(&format!("up to {} processes at a time were left out, as reported above", self.left_out));
+        }
         Ok(())
     }
 }
-
-/// Advice for errors of the module's device.
-const ADVICE: &str =
-    "cannot set flags (kernel/expedite/README.md describes how to load the module and how to permit users)";
 
 /// Returns the longest delay and the median.
 fn delays_of(delays: &BTreeMap<u128, u64>) -> String {

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use pronto_expedite::follow::Followed;
-use pronto_expedite::process::descendants;
+use pronto_expedite::process::{descendants, raise_descriptor_limit};
 
 use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
 use crate::commands::Subcommand;
@@ -28,7 +28,8 @@ fn describe() -> Command {
         .after_help(
             "Scans the command and its children for new sockets, and flags them. Threads that wait on eventfds and for RDMA are boosted as\n\
              well; those that wait on pipes are not. Ends when all of these processes have ended, also those in the background, with the\n\
-             exit code of the command. SIGTERM and SIGHUP are passed on to the command, or to its children if it has ended.\n\n\
+             exit code of the command. SIGTERM and SIGHUP are passed on to the command, or to its children if it has ended; under nohup,\n\
+             both it and the command ignore SIGHUP.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite run --percent 5 -- mpirun -n 2 ./program",
         )
         .arg(
@@ -50,6 +51,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     prctl::set_child_subreaper(true).context("adopting the command's children")?;
     let mut signals = Signals::block(signals::ENDS.into_iter().chain([Signal::SIGCHLD]))?;
     let main = start(&words)?;
+    // Only now: the command keeps the limit with which this one was started.
+    raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
     let mut code = None;
     loop {
         let family: BTreeSet<_> = descendants(std::process::id()).into_iter().collect();
@@ -82,7 +85,7 @@ fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-/// Starts a command with no signal blocked.
+/// Starts a command with no signal blocked, and as `SIGPIPE` is by default: the runtime of this program ignores that signal.
 fn start(words: &[&OsString]) -> anyhow::Result<Pid> {
     let text = |bytes: &[u8]| CString::new(bytes).context("an argument or a variable contains a NUL byte");
     let arguments: Vec<_> = words.iter().map(|word| text(word.as_bytes())).collect::<Result<_, _>>()?;
@@ -92,7 +95,9 @@ fn start(words: &[&OsString]) -> anyhow::Result<Pid> {
     let program = arguments.first().expect("clap asks for it");
     let started = PosixSpawnAttr::init().and_then(|mut attributes| {
         attributes.set_sigmask(&SigSet::empty())?;
-        attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK)?;
+        attributes.set_sigdefault(&SigSet::from_iter([Signal::SIGPIPE]))?;
+        attributes
+            .set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
         posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes, &arguments, &variables)
     });
     started.with_context(|| format!("cannot start {}", program.to_string_lossy()))

@@ -1,0 +1,118 @@
+//! `pronto expedite top`: prints how often the module boosts, and whom.
+
+mod interval;
+mod owner;
+mod table;
+
+use core::time::Duration;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use pronto_expedite::Device;
+
+use crate::commands::signals::{self, Signals};
+use crate::commands::{Subcommand, write_stdout};
+use interval::{Interval, Seen};
+use owner::By;
+use table::Sort;
+
+pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "top", describe, run };
+
+/// Moves the cursor to the top left corner, and clears the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Maximum time between two readings of the counters. The module forgets a thread two seconds after its last arrival.
+const READING: Duration = Duration::from_secs(1);
+
+fn describe() -> Command {
+    Command::new("top")
+        .about("Prints how often the module boosts, and which threads, until SIGINT")
+        .after_help(
+            "Rates are for the last interval. `no boost` lists the arrivals that led to none, by reason: the thread ran, was boosted or\n\
+             real-time already; a CPU was idle; it must run after others (behind); it waited for a lock with priority inheritance\n\
+             (locked); a budget was spent. NO BOOST names the most frequent reason of a row, and its share of the arrivals. LEFT us is\n\
+             the time that the thread may run boosted now. Threads of other users are shown to root only.\n\n\
+             --json prints one object per line and interval: seconds, by, flags, threads_known, accounts, counts, and rows, each with\n\
+             counts (names as in expedite.h, times in nanoseconds) and what --by selects: pid, tid, name, left_ns; pid, name, threads;\n\
+             uid, name, threads; or cgroup, threads.\n\n\
+             Examples:\n  pronto expedite top\n  pronto expedite top --by cgroup --sort denied\n  \
+             pronto expedite top --by user --interval 60 --json >> boosts.jsonl",
+        )
+        .arg(
+            Arg::new("by")
+                .long("by")
+                .value_name("WHAT")
+                .value_parser(PossibleValuesParser::new(By::ALL.map(By::name)))
+                .default_value(By::Thread.name())
+                .help("Owner of the threads that a row sums up"),
+        )
+        .arg(
+            Arg::new("sort")
+                .long("sort")
+                .value_name("COLUMN")
+                .value_parser(PossibleValuesParser::new(Sort::ALL.map(Sort::name)))
+                .default_value(Sort::Arrivals.name())
+                .help("Column whose highest values come first"),
+        )
+        .arg(
+            Arg::new("rows")
+                .long("rows")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..))
+                .default_value("20")
+                .help("Maximum number of rows of the table; --json prints all"),
+        )
+        .arg(
+            Arg::new("interval")
+                .long("interval")
+                .value_name("S")
+                .value_parser(value_parser!(u32).range(1..=3600))
+                .default_value("1")
+                .help("Seconds between two tables"),
+        )
+        .arg(
+            Arg::new("count")
+                .long("count")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..))
+                .help("End after N tables"),
+        )
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object per interval on standard output"))
+}
+
+fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let number = |name: &str| *options.get_one::<u32>(name).expect("it has a default");
+    let word = |name: &str| options.get_one::<String>(name).expect("it has a default").as_str();
+    let length = Duration::from_secs(number("interval").into());
+    let rows = usize::try_from(number("rows")).unwrap_or(usize::MAX);
+    let by = By::ALL.into_iter().find(|by| by.name() == word("by")).expect("clap accepts only these");
+    let sort = Sort::ALL.into_iter().find(|sort| sort.name() == word("sort"));
+    let sort = sort.expect("clap accepts only these");
+    let mut left = options.get_one::<u32>("count").copied();
+    let (as_json, clears) = (options.get_flag("json"), std::io::stdout().is_terminal());
+    let device = Device::open().context("cannot read the counters")?;
+    let mut signals = Signals::block(signals::ENDS)?;
+    let mut before = Seen::now(&device, by)?;
+    while left != Some(0) {
+        let mut interval = Interval::begin(&before);
+        while let Some(rest) = length.checked_sub(interval.elapsed()).filter(|rest| !rest.is_zero()) {
+            if signals.next_within(rest.min(READING))?.is_some() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            let after = Seen::now(&device, by)?;
+            interval.add(&before, &after);
+            before = after;
+        }
+        if as_json {
+            write_stdout(&format!("{}\n", table::json(&interval, by, sort)))?;
+        } else {
+            let text = table::text(&interval, by, sort, rows);
+            write_stdout(&format!("{}{text}", if clears { CLEAR } else { "" }))?;
+        }
+        left = left.map(|left| left - 1);
+    }
+    Ok(ExitCode::SUCCESS)
+}
