@@ -15,12 +15,10 @@ use super::build::Image;
 use super::build_root::BuildRoot;
 use super::cache::Cache;
 use super::machine::{Ending, Machine};
+use super::module::EXPEDITE;
 use super::progress::{Step, output};
 use super::{host, mirror, portable};
 use crate::workspace::Workspace;
-
-/// The module.
-const MODULE: &str = "kernel/expedite";
 
 /// The other sources that it contains.
 const POLICY: &str = "crates/sched-policy/src/policy";
@@ -85,15 +83,15 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
 /// Makes the package and returns its path.
 fn make(workspace: &Workspace, root: &BuildRoot, out: &Path) -> Result<PathBuf> {
     let step = Step::begin("package for DKMS");
-    let folder = workspace.root.join(MODULE);
+    let folder = workspace.root.join(EXPEDITE);
     let object = portable::object(workspace, root, &folder)?;
     let tree = workspace.target.join("lab-modules/dkms");
     if tree.exists() {
         std::fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
     }
     let sources = tree.join(format!("usr/src/{NAME}-{VERSION}"));
-    portable::stage(&folder, &object, &sources.join(MODULE))?;
-    for (part, ending) in [(MODULE, ""), (POLICY, ".rs")] {
+    portable::stage(&folder, &object, &sources.join(EXPEDITE))?;
+    for (part, ending) in [(EXPEDITE, ""), (POLICY, ".rs")] {
         add_sources(&workspace.root.join(part), ending, &sources.join(part))?;
     }
     put(&sources.join("dkms.conf"), &instructions(&folder, "dkms.conf")?, 0o644)?;
@@ -205,4 +203,30 @@ fn cpu_seconds() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(EXPEDITE)
+    }
+
+    #[test]
+    fn the_version_of_the_module_is_that_of_the_workspace() {
+        let text = std::fs::read_to_string(folder().join("abi.c")).unwrap();
+        assert!(
+            text.contains(&format!("MODULE_VERSION(\"{VERSION} \"")),
+            "abi.c has another version than {VERSION}"
+        );
+    }
+
+    #[test]
+    fn each_instruction_has_the_version() {
+        for name in CONTROL.iter().map(|(name, _)| *name).chain(["dkms.conf"]) {
+            let text = String::from_utf8(instructions(&folder(), name).unwrap()).unwrap();
+            assert!(text.contains(VERSION) && !text.contains("@VERSION@"), "{name}: {text}");
+        }
+    }
 }

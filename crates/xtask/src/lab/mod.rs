@@ -85,7 +85,7 @@ enum Command {
     Module(module::Options),
     /// Make a Debian package from which DKMS compiles kernel/expedite on any machine.
     Dkms(dkms::Options),
-    /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes, and load a module.
+    /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes, and load modules.
     Check,
 }
 
@@ -171,8 +171,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             let root = BuildRoot::provide(workspace, &image)?;
             module::check_policy(workspace, &root)?;
             let hello = module::hello(workspace, &root)?;
-            let hello = hello.to_str().context("the path of the module is not valid UTF-8")?.to_owned();
-            Machine::new(&image, workspace, 2, None)?.run(&["lab-check".to_owned(), hello], CHECK_LIMIT)?
+            let words = ["lab-check".into(), hello, module::portable_expedite(workspace, &root)?];
+            let words = words.map(|word| word.into_os_string().into_string());
+            let words: Result<Vec<_>, _> = words.into_iter().collect();
+            let words = words.ok().context("the path of a module is not valid UTF-8")?;
+            Machine::new(&image, workspace, 2, None)?.run(&words, CHECK_LIMIT)?
         }
     };
     Ok(ExitCode::from(match code {

@@ -21,6 +21,9 @@ const LOAD_LIMIT: Duration = Duration::from_secs(120);
 /// The module that `lab check` loads.
 const HELLO: &str = "kernel/hello";
 
+/// The module that has a portable form.
+pub(super) const EXPEDITE: &str = "kernel/expedite";
+
 /// The sources that are also compiled as a part of kernel modules.
 const POLICY: &str = "crates/sched-policy/src/lib.rs";
 
@@ -60,6 +63,18 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
 /// The module cannot be built.
 pub(super) fn hello(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> {
     build(workspace, root, &workspace.root.join(HELLO))
+}
+
+/// Builds the module `expedite` in its portable form and returns its path.
+///
+/// # Errors
+/// The module cannot be built.
+pub(super) fn portable_expedite(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> {
+    let folder = workspace.root.join(EXPEDITE).canonicalize()?;
+    let object = portable::object(workspace, root, &folder)?;
+    let place = place(workspace, &root.kernel, Path::new("expedite-portable"))?;
+    std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
+    portable::module(root, &folder, &object, &place.canonicalize()?)
 }
 
 /// Builds the module in a folder and returns its path. The build writes below cargo's target folder.

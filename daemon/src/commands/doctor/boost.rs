@@ -7,15 +7,23 @@ use super::machine::Machine;
 
 const SUBJECT: &str = "boost";
 
+/// The version of the loaded module, and its form (kernel/expedite/README.md).
+const VERSION: &str = "sys/module/expedite/version";
+
 /// Tries each tier on a short-lived thread of its own.
-pub(super) fn probe(_: &Machine) -> Vec<Finding> {
+pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
     let tiers = [Tier::Module, Tier::Fifo, Tier::Slice];
-    tiers.map(|tier| finding(tier, available(tier))).into()
+    tiers.map(|tier| finding(machine, tier, available(tier))).into()
 }
 
-fn finding(tier: Tier, tried: Result<(), Missing>) -> Finding {
+fn finding(machine: &Machine, tier: Tier, tried: Result<(), Missing>) -> Finding {
     match tried {
-        Ok(()) => Finding::ok(SUBJECT, format!("{tier} is available; enable it with boost = \"{tier}\"")),
+        Ok(()) => {
+            let version = machine.text(VERSION).filter(|_| tier == Tier::Module);
+            let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
+            let text = format!("{tier} is available{version}; enable it with boost = \"{tier}\"");
+            Finding::ok(SUBJECT, text)
+        }
         Err(why) => {
             let advice = match tier {
                 Tier::Module => "or use another tier: those need no module",
@@ -24,5 +32,21 @@ fn finding(tier: Tier, tried: Result<(), Missing>) -> Finding {
             };
             Finding::note(SUBJECT, format!("{tier} is not available: {why}"), advice)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_the_module_is_named() {
+        let machine = Machine::recorded("form", &[(VERSION, "0.1.0 portable")]);
+        let text = |tier| finding(&machine, tier, Ok(())).text;
+        assert_eq!(
+            text(Tier::Module),
+            "module is available (0.1.0 portable); enable it with boost = \"module\""
+        );
+        assert_eq!(text(Tier::Fifo), "fifo is available; enable it with boost = \"fifo\"");
     }
 }
