@@ -71,10 +71,13 @@ impl Image {
 
     /// Returns the kernel of the image.
     pub(super) fn kernel(&self) -> kernel::Kernel {
-        kernel::Kernel {
-            release: self.contents.kernel_release.clone(),
-            version: self.contents.kernel_version.clone(),
-        }
+        self.contents.kernel()
+    }
+}
+
+impl Contents {
+    fn kernel(&self) -> kernel::Kernel {
+        kernel::Kernel { release: self.kernel_release.clone(), version: self.kernel_version.clone() }
     }
 }
 
@@ -117,7 +120,7 @@ pub(super) fn provide(workspace: &Workspace, kernel: Option<&str>) -> Result<Ima
 /// Returns the image if all its parts are in the cache, and marks them as used.
 fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Image> {
     let contents = read(&cache.path(&contents(tools)))?;
-    let kernel = cache.path(&kernel_file(&contents.kernel_version));
+    let kernel = cache.path(&kernel_file(&contents.kernel().name()));
     let initramfs = cache.path(&initramfs_name(whole));
     if !(kernel.is_file() && initramfs.is_file()) {
         return None;
@@ -126,7 +129,7 @@ fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Imag
         self::contents(tools),
         archive(tools),
         initramfs_name(whole),
-        kernel_folder(&contents.kernel_version),
+        kernel_folder(&contents.kernel().name()),
     ];
     parts.iter().for_each(|part| used(&cache.path(part), prune::now()));
     let parameters = recipe.kernel.parameters.clone();
@@ -136,7 +139,7 @@ fn find(cache: &Cache, recipe: &Recipe, tools: &str, whole: &str) -> Option<Imag
 /// Returns whether the cache has the tools and their kernel.
 fn has_tools(cache: &Cache, tools: &str) -> bool {
     read(&cache.path(&contents(tools))).is_some_and(|contents| {
-        cache.path(&archive(tools)).exists() && cache.path(&kernel_file(&contents.kernel_version)).exists()
+        cache.path(&archive(tools)).exists() && cache.path(&kernel_file(&contents.kernel().name())).exists()
     })
 }
 
@@ -162,12 +165,12 @@ fn initramfs_name(whole: &str) -> String {
     format!("images/{whole}.cpio")
 }
 
-fn kernel_file(version: &str) -> String {
-    format!("{}/vmlinux", kernel_folder(version))
+fn kernel_file(name: &str) -> String {
+    format!("{}/vmlinux", kernel_folder(name))
 }
 
-fn kernel_folder(version: &str) -> String {
-    format!("kernels/{version}")
+fn kernel_folder(name: &str) -> String {
+    format!("kernels/{name}")
 }
 
 /// Fetches the packages, and builds the kernel and the tools' initramfs.
@@ -192,7 +195,7 @@ fn make_tools(cache: &Cache, lock: &Lock, recipe: &Recipe, wanted: &str, tools: 
     vmlinux::extract(&root.join(kernel.image()), &scratch, &unpacked)
         .with_context(|| format!("in the packages of kernel {}", kernel.version))?;
     let length = std::fs::metadata(&unpacked)?.len();
-    let place = cache.path(&kernel_file(&kernel.version));
+    let place = cache.path(&kernel_file(&kernel.name()));
     std::fs::create_dir_all(place.parent().context("the kernel has a parent folder")?)?;
     std::fs::rename(&unpacked, &place)?;
     step.done(&format!("{} {}, {}", kernel.version, kernel.release, indicatif::DecimalBytes(length)));

@@ -77,7 +77,7 @@ impl BuildRoot {
             toml::from_str(&text).with_context(|| format!("{} is invalid", file.display()))?;
         let kernel = image.kernel();
         let cache = Cache::open()?;
-        let name = key(&[REVISION.as_bytes(), text.as_bytes(), kernel.version.as_bytes()]);
+        let name = key(&[REVISION.as_bytes(), text.as_bytes(), kernel.name().as_bytes()]);
         let folder = cache.path("modules").join(name);
         if !folder.exists() {
             let lock = cache.lock()?;

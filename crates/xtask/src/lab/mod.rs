@@ -54,7 +54,7 @@ const CHECK_LIMIT: Duration = Duration::from_secs(240);
 pub(crate) struct Options {
     #[command(subcommand)]
     command: Command,
-    /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1) instead of the one in lab/lab.toml
+    /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1; 6.12.117-rt has PREEMPT_RT) instead of the one in lab/lab.toml
     #[arg(long, global = true, value_name = "VERSION")]
     kernel: Option<String>,
     /// Boot a kernel of the same version with debugging checks, for tests of modules; build it if necessary
