@@ -34,14 +34,16 @@ static inline struct task_struct *expedite_running(int cpu)
 }
 #endif
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 14, 0)
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 static inline void hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
 				 clockid_t clock, enum hrtimer_mode mode)
 {
 	hrtimer_init(timer, clock, mode);
 	timer->function = function;
 }
+#endif
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 14, 0)
 /* Here, creating a worker starts it. */
 #define kthread_run_worker kthread_create_worker
 #define kthread_run_worker_on_cpu(cpu, flags, name) kthread_create_worker_on_cpu(cpu, flags, name, cpu)

@@ -100,6 +100,8 @@ impl Engine {
             state::replace(Some(state::State::new(trial_terms(), now)?));
             flags::try_out()?;
             threads::forget_all();
+        } else {
+            pr_info!("no trial: the loading thread is real-time, or is to run after others\n");
         }
         state::set_only_if_busy(parameters.even_if_idle == 0);
         drop(state::replace(state.take()));
@@ -109,7 +111,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Every device is closed, so there is no flag and no arrival.
+        // No device is open, so there is no flag and no arrival.
         glue::cancel_reap();
         threads::forget_all();
         glue::workers_stop();

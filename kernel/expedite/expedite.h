@@ -4,7 +4,8 @@
  *
  * A flag belongs to an open socket, pipe, eventfd or completion channel, not to a descriptor. It lasts until it is
  * taken back, until the last descriptor of what it belongs to is closed, or until the device is closed: a flag holds
- * nothing open. All fields that are not described are zero. KVM does not accept a flagged eventfd for an irqfd.
+ * nothing open. All fields that are not described are zero. From Linux 6.17 on, KVM does not accept a flagged
+ * eventfd for an irqfd.
  */
 #ifndef EXPEDITE_H
 #define EXPEDITE_H

@@ -23,6 +23,8 @@
 //! | state.rs | the state under one lock, and the counters |
 //! | tasks.c | scheduling classes and timers |
 //! | trace.h, trace.c | tracepoints |
+//! | compat.h | names of newer kernels, for older ones |
+//! | portable_main.rs, portable/ | the other form: a replacement of the crate `kernel`, and the script that makes the object |
 //! | flags/trial.rs, trial.c | the trial when the module is loaded |
 //! | workers.c | a real-time worker per CPU |
 //! | crates/sched-policy | all scheduling decisions |

@@ -167,7 +167,9 @@ extern "C" {
     pub(crate) fn expedite_do_afterwards(afterwards: *mut bindings::irq_work);
     pub(crate) fn expedite_start(timer: *mut bindings::hrtimer, ns: u64);
     pub(crate) fn expedite_queue(work: *mut bindings::kthread_work, cpu: u32);
+    #[allow(dead_code, reason = "C counts the references in the portable form")]
     pub(crate) fn expedite_module_put();
+    #[allow(dead_code, reason = "as above")]
     fn expedite_module_get() -> bool;
     fn expedite_find_task(tid: i32) -> *mut bindings::task_struct;
     fn expedite_in_interrupt() -> bool;
@@ -242,6 +244,7 @@ pub(crate) fn cpus() -> u32 {
 }
 
 /// Takes a reference to this module. Returns false if the module is being unloaded.
+#[allow(dead_code, reason = "as above")]
 pub(crate) fn module_get() -> bool {
     // SAFETY: [I1] this code is in the module, so the module exists.
     unsafe { expedite_module_get() }

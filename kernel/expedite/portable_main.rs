@@ -2,12 +2,13 @@
 //! The portable form of the module: the same sources, without the Rust code of the kernel, compiled ahead of the kernel's own build.
 //!
 //! This file and the folder portable/ stand for the crate `kernel`, as far as the sources use it, on the functions of module.c. The result is one
-//! object for all kernels: it contains no offset and no size of a structure of the kernel. The C files are compiled for each.
+//! object for all kernels: it contains no offset of a structure of the kernel, and room for the largest. The C files are compiled for each.
 //!
 //! # Invariants
 //! 1. The declarations are those of module.h and of exported functions of the kernel.
 
 #![no_std]
+#![allow(non_upper_case_globals, reason = "names of C")]
 #![warn(missing_docs, unreachable_pub, clippy::undocumented_unsafe_blocks)]
 
 extern crate self as kernel;
@@ -22,7 +23,6 @@ mod engine;
 #[path = "portable/error.rs"]
 pub mod error;
 mod flags;
-#[allow(dead_code, reason = "the C half of this form counts the references to the module")]
 mod glue;
 #[path = "portable/ioctl.rs"]
 pub mod ioctl;
@@ -58,7 +58,7 @@ pub mod prelude {
     pub use crate::error::code::*;
     pub use crate::error::{Error, Result};
     pub use crate::memory::{KBox, KVec, GFP_ATOMIC, GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-    pub use crate::pr_err;
+    pub use crate::{pr_err, pr_info};
 }
 
 /// Returns a pointer to the structure that contains a field.
@@ -68,6 +68,19 @@ macro_rules! container_of {
         $field.byte_sub(core::mem::offset_of!($structure, $name)).cast::<$structure>()
     };
 }
+
+/// Sizes that module.c compares with those of its structures.
+#[no_mangle]
+static expedite_rooms: [u32; 8] = [
+    size_of::<bindings::hrtimer>() as u32,
+    size_of::<bindings::irq_work>() as u32,
+    size_of::<bindings::kthread_work>() as u32,
+    size_of::<glue::Waiter>() as u32,
+    size_of::<glue::Snapshot>() as u32,
+    size_of::<glue::Obstacles>() as u32,
+    size_of::<engine::Parameters>() as u32,
+    size_of::<glue::Hold>() as u32,
+];
 
 /// Starts the module. Returns 0 or an error.
 ///

@@ -37,13 +37,14 @@ impl State {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn new(terms: Terms, now: Nanos) -> Result<Self> {
+    pub(crate) fn new(terms: Terms, now: Nanos) -> Result<KBox<Self>> {
         let accounts = Accounting::new(&terms.caps, glue::cpus(), now)?;
-        Ok(Self { terms, threads: Table::new(), accounts, totals: Totals::default(), flags: 0 })
+        let state = Self { terms, threads: Table::new(), accounts, totals: Totals::default(), flags: 0 };
+        Ok(KBox::new(state, GFP_KERNEL)?)
     }
 }
 
-struct Shared(UnsafeCell<Option<State>>);
+struct Shared(UnsafeCell<Option<KBox<State>>>);
 
 // SAFETY: [I1] it is accessed under the lock only.
 unsafe impl Sync for Shared {}
@@ -68,14 +69,14 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {
     let flags = unsafe { glue::expedite_lock() };
     // SAFETY: [I1] the lock is held.
     let state = unsafe { &mut *SHARED.0.get() };
-    let result = state.as_mut().map(work);
+    let result = state.as_mut().map(|state| work(state));
     // SAFETY: `flags` are those of the lock taken above.
     unsafe { glue::expedite_unlock(flags) };
     result
 }
 
 /// Replaces the state and returns the old one. The module starts with a state and ends with `None`.
-pub(crate) fn replace(new: Option<State>) -> Option<State> {
+pub(crate) fn replace(new: Option<KBox<State>>) -> Option<KBox<State>> {
     // SAFETY: as in `with`.
     let flags = unsafe { glue::expedite_lock() };
     // SAFETY: [I1] the lock is held.

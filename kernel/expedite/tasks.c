@@ -237,9 +237,11 @@ void expedite_reap_in(unsigned int ms)
 {
 	unsigned long delay = msecs_to_jiffies(ms);
 
-	if (ms && !queue_delayed_work(system_percpu_wq, &reaper, delay) &&
-	    time_before(jiffies + delay, READ_ONCE(reaper.timer.expires)))
-		mod_delayed_work(system_percpu_wq, &reaper, delay);
+	if (ms && !schedule_delayed_work(&reaper, delay) &&
+	    time_before(jiffies + delay, READ_ONCE(reaper.timer.expires))) {
+		cancel_delayed_work(&reaper);
+		schedule_delayed_work(&reaper, delay);
+	}
 }
 
 void expedite_cancel_reap(void)

@@ -416,6 +416,17 @@ fn bump(count: &mut u64) {
     *count = count.wrapping_add(1);
 }
 
+/// Lowers a thread whose boost has not ended although it should have, and ends the boost.
+///
+/// # Safety
+/// The caller has a reference to the task. No arrival boosts the thread any more, and its worker does nothing.
+pub(crate) unsafe fn give_up(task: *mut bindings::task_struct) {
+    // SAFETY: [I2] only the end of the module removes the thread, and that comes later.
+    let Some(thread) = (unsafe { table::find(task).as_ref() }) else { return };
+    // SAFETY: [I1] after the timer and the interrupt work have ended, no other code acts on the boost.
+    unsafe { boost::give_up(thread.boost.get()) };
+}
+
 /// Fills in the counters of a task.
 ///
 /// # Errors

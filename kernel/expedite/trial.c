@@ -29,8 +29,8 @@ struct wait_queue_head *expedite_trial_queue(void)
 }
 
 /*
- * Returns whether the calling thread can be boosted on a kernel that is supported: neither it is real-time, nor is it, or its group,
- * to run after others.
+ * Returns whether the calling thread can be boosted on a kernel that is supported: it is not real-time, and neither it nor its group is to
+ * run after others.
  */
 bool expedite_trial_is_possible(void)
 {
@@ -40,7 +40,7 @@ bool expedite_trial_is_possible(void)
 	return !thread.is_realtime && !thread.is_behind;
 }
 
-/* Waits for an arrival in the queue, which comes after @ms. It comes too early if the thread does not sleep yet. */
+/* Waits for an arrival in the queue, which comes after @ms. The arrival is too early if the thread does not sleep yet. */
 void expedite_trial_wait(unsigned int ms)
 {
 	DEFINE_WAIT(wait);

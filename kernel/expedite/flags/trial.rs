@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use super::requests::find_thread;
 use super::{choose, Flag, Hook};
 use crate::glue::{self, Trial};
-use crate::state;
+use crate::{state, threads};
 
 /// Milliseconds after which the data arrives, in each attempt. It is too early if the thread does not sleep yet, which happens on a virtual
 /// machine that stands still.
@@ -55,16 +55,22 @@ pub(crate) fn try_out() -> Result {
                 "the trial failed: a thread that waited was not boosted when data arrived; this kernel is not supported\n"
             );
             pr_err!(
-                "{} arrivals: {} for a running thread, {} for a real-time one, {} for one that is last, {} for a locked one\n",
+                "counters: calls {} running {} realtime {} behind {} locked {} denied {} {} {} {}\n",
                 counts.calls,
                 counts.running,
                 counts.realtime,
                 counts.behind,
-                counts.locked
+                counts.locked,
+                counts.denied_thread,
+                counts.denied_user,
+                counts.denied_cpu,
+                counts.denied_memory
             );
             Err(ENODEV)
         }
         Trial::NotLowered => {
+            // SAFETY: `task` holds a reference, and no flag is left by which the thread could be boosted again.
+            unsafe { threads::give_up(task.0) };
             pr_err!("the trial failed: a boosted thread did not return to its class; this kernel is not supported\n");
             Err(ENODEV)
         }

@@ -2,8 +2,7 @@
 //!
 //! The structures have room for those of every kernel that was tried; module.c compares their sizes when it is compiled.
 
-#![allow(missing_docs, reason = "they are those of the kernel")]
-#![allow(non_camel_case_types, reason = "they are those of the kernel")]
+#![allow(missing_docs, non_camel_case_types, reason = "the names are those of the kernel")]
 
 pub use core::ffi::c_void;
 
@@ -78,6 +77,6 @@ extern "C" {
     pub fn expedite_mutex_unlock();
     pub fn expedite_rcu_read_lock();
     pub fn expedite_rcu_read_unlock();
-    pub fn expedite_print_error(text: *const u8, length: usize);
+    pub fn expedite_print(is_error: bool, text: *const u8, length: usize);
     pub fn expedite_panic() -> !;
 }

@@ -1,15 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# build.sh OUTPUT: compiles the Rust object of the portable form, with Rust's library `core` from Debian's package rust-src. Needs rustc 1.85.
+# build.sh OUTPUT: compiles the Rust object of the portable form, with Rust's library `core` from Debian's package rust-src. Needs
+# rustc 1.85.
 #
 # The kernel's rules for compiled code hold for the object: no vector registers, no red zone, the code model of the kernel, returns and
-# indirect calls through the kernel's thunks, landing pads for indirect branches, and room before each function. objtool checks this in each
-# build of the module.
+# indirect calls through the kernel's thunks, landing pads for indirect branches, room before each function, frames of 2 KiB at most. The end
+# of this script checks those that show in the code, and objtool its control flow in each build of the module.
 set -eu
 output=$1
 here=$(cd "$(dirname "$0")" && pwd)
 scratch=$output.scratch
-core=$(echo /usr/src/rustc-*/library/core)
+core=/usr/src/rustc-$(rustc --version | cut -d" " -f2)/library/core
 mkdir -p "$scratch"
 # Unstable options of a stable compiler, as in the kernel's own build.
 export RUSTC_BOOTSTRAP=1
@@ -24,7 +25,13 @@ compile() {
 	rustc --edition=2021 $options --out-dir="$scratch" "$@"
 }
 
-[ "$scratch/libcore.rlib" -nt "$0" ] ||
+is_new() {
+	for input in "$0" "$here/target.json" "$(command -v rustc)"; do
+		[ "$scratch/libcore.rlib" -nt "$input" ] || return 1
+	done
+}
+
+is_new ||
 	compile --crate-name=core --crate-type=rlib --cfg=no_fp_fmt_parse --cap-lints=allow "$core/src/lib.rs"
 # `core` needs this crate, but no function of it: nothing here calculates with floating point or 128 bits.
 printf '#![%s]\n' 'allow(internal_features)' 'feature(compiler_builtins)' compiler_builtins no_builtins no_std > "$scratch/builtins.rs"
@@ -33,5 +40,13 @@ compile -Dwarnings --crate-name=expedite --crate-type=staticlib -Clto=fat "$here
 
 # One object with the sections of one, in which only the functions for the C files are visible.
 (cd "$scratch" && rm -f ./*.o && ar x libexpedite.a && rm -f compiler_builtins.*.o && mv expedite.*.o expedite.o)
-ld -r -T "$here/sections.ld" -o "$scratch/joined.o" "$scratch/expedite.o"
+ld -r --orphan-handling=error -T "$here/sections.ld" -o "$scratch/joined.o" "$scratch/expedite.o"
 objcopy --wildcard --keep-global-symbol='expedite_*' "$scratch/joined.o" "$output"
+
+objdump -d --no-show-raw-insn "$output" | awk '
+	/%[xyz]mm|%st|%mm[0-7]/ || /\t(ret|call|jmp) *(\*|$)/ { print "not allowed in the kernel:" $0; bad = 1 }
+	/sub +\$0x[0-9a-f]+,%rsp/ {
+		split($0, parts, /\$|,/)
+		if (length(parts[2]) > 5 || (length(parts[2]) == 5 && parts[2] > "0x800")) { print "a frame above 2 KiB:" $0; bad = 1 }
+	}
+	END { exit bad }'

@@ -13,6 +13,7 @@
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
+#include "../glue.h"
 #include "module.h"
 
 static_assert(sizeof(struct hrtimer) <= EXPEDITE_ROOM_FOR_TIMER && __alignof__(struct hrtimer) <= 8);
@@ -21,6 +22,10 @@ static_assert(sizeof(struct kthread_work) <= EXPEDITE_ROOM_FOR_KTHREAD_WORK && _
 static_assert(offsetof(struct wait_queue_entry, private) == 8 && offsetof(struct wait_queue_entry, func) == 16);
 static_assert(sizeof(struct wait_queue_entry) == 40);
 static_assert(ARCH_KMALLOC_MINALIGN >= 8);
+
+#if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
+#error "the object has no hashes of function types, which this kernel checks at each indirect call"
+#endif
 
 static struct expedite_parameters parameters = {
 	.slice_us = 200,
@@ -92,9 +97,12 @@ void expedite_rcu_read_unlock(void)
 	rcu_read_unlock();
 }
 
-void expedite_print_error(const char *text, size_t length)
+void expedite_print(bool is_error, const char *text, size_t length)
 {
-	pr_err("expedite: %.*s", (int)length, text);
+	if (is_error)
+		pr_err("expedite: %.*s", (int)length, text);
+	else
+		pr_info("expedite: %.*s", (int)length, text);
 }
 
 /* Rust code found an error of its own, and has printed it. */
@@ -126,7 +134,6 @@ static const struct file_operations operations = {
 	.release = on_release,
 	.unlocked_ioctl = on_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
-	.llseek = noop_llseek,
 };
 
 static struct miscdevice device = {
@@ -135,10 +142,24 @@ static struct miscdevice device = {
 	.fops = &operations,
 };
 
+/* The object was compiled with other sources than this file, if its structures differ. */
+static bool fits(void)
+{
+	return expedite_rooms[0] == EXPEDITE_ROOM_FOR_TIMER && expedite_rooms[1] == EXPEDITE_ROOM_FOR_IRQ_WORK &&
+	       expedite_rooms[2] == EXPEDITE_ROOM_FOR_KTHREAD_WORK && expedite_rooms[3] == sizeof(struct expedite_waiter) &&
+	       expedite_rooms[4] == sizeof(struct expedite_thread) && expedite_rooms[5] == sizeof(struct expedite_obstacles) &&
+	       expedite_rooms[6] == sizeof(struct expedite_parameters) && expedite_rooms[7] == sizeof(struct expedite_hold);
+}
+
 static int __init expedite_init(void)
 {
-	int error = expedite_module_start(&parameters);
+	int error;
 
+	if (!fits()) {
+		pr_err("expedite: the object of the Rust sources does not fit the C sources: build both again\n");
+		return -EINVAL;
+	}
+	error = expedite_module_start(&parameters);
 	if (error)
 		return error;
 	error = misc_register(&device);

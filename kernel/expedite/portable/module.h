@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The seam between module.c and the Rust object of the portable form. bindings.rs, lib.rs and ../engine.rs repeat it. */
+/* The seam between module.c and the Rust object of the portable form. bindings.rs, ../portable_main.rs and ../engine.rs repeat it. */
 #ifndef EXPEDITE_MODULE_H
 #define EXPEDITE_MODULE_H
 
@@ -36,8 +36,11 @@ void expedite_mutex_lock(void);
 void expedite_mutex_unlock(void);
 void expedite_rcu_read_lock(void);
 void expedite_rcu_read_unlock(void);
-void expedite_print_error(const char *text, size_t length);
+void expedite_print(bool is_error, const char *text, size_t length);
 void __noreturn expedite_panic(void);
+
+/* Sizes of structures on the other side, for comparison: the three rooms, waiter, thread, obstacles, parameters, hold. */
+extern const u32 expedite_rooms[8];
 
 /* Implemented in Rust. */
 int expedite_module_start(const struct expedite_parameters *parameters);

@@ -24,11 +24,28 @@ impl Write for Line {
 
 /// Writes an error message.
 pub(crate) fn error(text: Arguments<'_>) {
+    print(true, text);
+}
+
+/// Writes a message.
+pub(crate) fn note(text: Arguments<'_>) {
+    print(false, text);
+}
+
+fn print(is_error: bool, text: Arguments<'_>) {
     let mut line = Line { text: [0; LONGEST], length: 0 };
     // It never fails.
     let _ = line.write_fmt(text);
     // SAFETY: the text has that many bytes.
-    unsafe { bindings::expedite_print_error(line.text.as_ptr(), line.length) };
+    unsafe { bindings::expedite_print(is_error, line.text.as_ptr(), line.length) };
+}
+
+/// Writes a message.
+#[macro_export]
+macro_rules! pr_info {
+    ($($argument:tt)*) => {
+        $crate::print::note(format_args!($($argument)*))
+    };
 }
 
 /// Writes an error message.

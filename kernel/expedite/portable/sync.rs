@@ -10,11 +10,11 @@ use crate::memory::{allocate, free, AllocError, Flags};
 
 pub use crate::global_lock;
 
-/// Defines a value under the mutex of module.c. There is one mutex, so there is one such value.
+/// Defines `FLAGS`, a value under the mutex of module.c. There is one mutex, so there is no other value.
 #[macro_export]
 macro_rules! global_lock {
-    (unsafe(uninit) static $name:ident: Mutex<$kind:ty> = $value:expr;) => {
-        static $name: $crate::sync::Global<$kind> = $crate::sync::Global::new($value);
+    (unsafe(uninit) static FLAGS: Mutex<$kind:ty> = $value:expr;) => {
+        static FLAGS: $crate::sync::Global<$kind> = $crate::sync::Global::new($value);
     };
 }
 

@@ -1,15 +1,15 @@
 //! Types that may be copied from and to user space.
 
-/// A type of which every bit pattern is a value.
+/// A type that may be read from any bytes.
 ///
 /// # Safety
-/// It is.
+/// Every bit pattern is a value of the type.
 pub unsafe trait FromBytes {}
 
-/// A type of which every byte is initialised.
+/// A type whose bytes may be copied.
 ///
 /// # Safety
-/// It is.
+/// Every byte of a value is initialised.
 pub unsafe trait AsBytes {}
 
 // SAFETY: an integer.

@@ -297,6 +297,24 @@ unsafe fn lower(boost: *mut Boost) {
     });
 }
 
+/// Lowers a thread and ends its boost, whatever its stage.
+///
+/// # Safety
+/// The worker of the boost does nothing, sleeping is allowed, and the thread stays in the table.
+pub(super) unsafe fn give_up(boost: *mut Boost) {
+    // SAFETY: the caller guarantees that the thread is valid, and that sleeping is allowed.
+    unsafe {
+        bindings::irq_work_sync(&raw mut (*boost).afterwards);
+        bindings::hrtimer_cancel(&raw mut (*boost).timer);
+    }
+    // SAFETY: the lock is held.
+    let has_ended = state::with(|_| unsafe { (*boost).stage } == Stage::Idle).unwrap_or(true);
+    if !has_ended {
+        // SAFETY: [I1] nothing else acts on the boost any more, and this is not an interrupt.
+        unsafe { lower(boost) };
+    }
+}
+
 /// Returns new accounts for the end of a boost, if the user lacks them: on the CPU where the thread is now, and on all CPUs together if
 /// `is_elsewhere`.
 fn new_accounts(thread: &Snapshot, is_elsewhere: bool, now: Nanos) -> [Option<KBox<Account>>; 2] {

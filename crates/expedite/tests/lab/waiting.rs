@@ -19,7 +19,7 @@ pub(crate) const ROUNDS: u64 = 5;
 pub(crate) const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
 
 /// Budget of a thread, with these parameters, that has paid for its boosts. A full one is 16.7 ms.
-const PAID: Duration = Duration::from_millis(10);
+const PAID: Duration = Duration::from_millis(16);
 
 /// Two ends of a connection: data written to `writer` can be read from `reader`.
 pub(crate) struct Ends {

@@ -146,7 +146,7 @@ fn make(cache: &Cache, lock: &Lock, recipe: &Recipe, kernel: &Kernel, place: &Pa
     let scratch = cache.scratch(lock)?;
     let root = scratch.join("root");
     unpack("unpack for modules", &root, build.iter().chain(&headers))?;
-    if rust_metadata::is_needed(&root, kernel)? {
+    if rust_metadata::has_rust(&root, kernel)? {
         let source = apt.pinned("kernel's source", core::slice::from_ref(source), &kernel.version)?;
         let all =
             apt.fetch("tools for the metadata", &words(&[&recipe.build[..], &recipe.metadata].concat()))?;

@@ -33,7 +33,7 @@ const FILES: &[(&str, &str)] = &[
     ("expedite.h", "usr/include/expedite.h"),
     ("debian/udev.rules", "usr/lib/udev/rules.d/70-expedite.rules"),
     ("README.md", "usr/share/doc/pronto-expedite-dkms/README.md"),
-    ("../COPYING", "usr/share/doc/pronto-expedite-dkms/copyright"),
+    ("debian/copyright", "usr/share/doc/pronto-expedite-dkms/copyright"),
 ];
 
 /// Files with instructions for the package manager, and whether they are programs.
@@ -46,8 +46,8 @@ const LOAD_LIMIT: Duration = Duration::from_secs(120);
 const LOAD: &str = r#"set -eu
 for folder in dev proc sys; do mount --rbind "/$folder" "$0/$folder"; done
 chroot "$0" modprobe expedite
-chroot "$0" cat /sys/module/expedite/version
-chroot "$0" ls -l /dev/expedite
+grep . /sys/module/expedite/version
+test -c /dev/expedite
 chroot "$0" modprobe --remove expedite
 "#;
 
@@ -57,6 +57,10 @@ mount -t proc proc "$0/proc"
 for folder in dev sys; do mount --rbind "/$folder" "$0/$folder"; done
 exec chroot "$0" "$@"
 "#;
+
+/// Prints the files that are left after the removal.
+const LEFT: &str =
+    "dkms status; find /usr/src /usr/lib/modules /var/lib/dkms /usr/share/doc -name '*expedite*'";
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -90,17 +94,16 @@ fn make(workspace: &Workspace, root: &BuildRoot, out: &Path) -> Result<PathBuf> 
         std::fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
     }
     let sources = tree.join(format!("usr/src/{NAME}-{VERSION}"));
-    portable::stage(&folder, &object, &sources.join(EXPEDITE))?;
     for (part, ending) in [(EXPEDITE, ""), (POLICY, ".rs")] {
         add_sources(&workspace.root.join(part), ending, &sources.join(part))?;
     }
+    put(&sources.join(EXPEDITE).join(portable::OBJECT), &std::fs::read(&object)?, 0o644)?;
     put(&sources.join("dkms.conf"), &instructions(&folder, "dkms.conf")?, 0o644)?;
     for (from, to) in FILES {
         let from = folder.join(from);
         let content = std::fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
         put(&tree.join(to), &content, 0o644)?;
     }
-    put(&tree.join("usr/lib/modules-load.d/expedite.conf"), b"expedite\n", 0o644)?;
     for (name, is_program) in CONTROL {
         let mode = if *is_program { 0o755 } else { 0o644 };
         put(&tree.join("DEBIAN").join(name), &instructions(&folder, name)?, mode)?;
@@ -186,7 +189,17 @@ fn try_out(workspace: &Workspace, image: &Image, package: &Path) -> Result<Endin
     eprint!("{status}");
     let folder = place.to_str().context("the path of the system is not valid UTF-8")?;
     let words = ["sh", "-c", LOAD, folder].map(str::to_owned);
-    Machine::new(image, workspace, 2, Some(&place))?.run(&words, LOAD_LIMIT)
+    let ending = Machine::new(image, workspace, 2, Some(&place))?.run(&words, LOAD_LIMIT)?;
+
+    let step = Step::begin("upgrade and removal");
+    step.run_to(in_system(&place).args(["dpkg", "--install", "/tmp/package.deb"]), || 0)?;
+    let status = output(in_system(&place).args(["dkms", "status"]))?;
+    ensure!(status.contains(": installed"), "after an upgrade, the module is not installed: {status}");
+    step.run_to(in_system(&place).args(["dpkg", "--purge", &format!("{NAME}-dkms")]), || 0)?;
+    let left = output(in_system(&place).args(["sh", "-c", LEFT]))?;
+    ensure!(left.trim().is_empty(), "after the removal, these files are left: {left}");
+    step.done("nothing is left");
+    Ok(ending)
 }
 
 /// Returns a command in the new system, in its own mount namespace. Its network is that of this machine, for the archive.
@@ -220,6 +233,24 @@ mod tests {
             text.contains(&format!("MODULE_VERSION(\"{VERSION} \"")),
             "abi.c has another version than {VERSION}"
         );
+    }
+
+    #[test]
+    fn both_forms_have_the_same_parameters() {
+        let read = |name: &str| std::fs::read_to_string(folder().join(name)).unwrap();
+        let (rust, c) = (read("expedite_main.rs"), read("portable/module.c"));
+        let described: Vec<_> = c.lines().filter_map(|line| line.strip_prefix("PARAMETER(")).collect();
+        assert_eq!(described.len(), 7);
+        for parameter in described {
+            let (name, text) = parameter.split_once(", ").unwrap();
+            let text = text.strip_suffix(");").unwrap();
+            let (_, of_rust) = rust.split_once(&format!("        {name}: u32 {{")).unwrap();
+            let of_rust = of_rust.split_once('}').unwrap().0;
+            assert!(of_rust.contains(text), "{name}: {of_rust}");
+            let default = c.lines().find_map(|line| line.trim().strip_prefix(&format!(".{name} = ")));
+            let default = default.map_or("0", |value| value.trim_end_matches(','));
+            assert!(of_rust.contains(&format!("default: {default},")), "{name}: {of_rust}");
+        }
     }
 
     #[test]

@@ -103,8 +103,17 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let sources = format!("M={}", folder.display());
     let output = format!("MO={}", place.display());
     let headers = root.headers();
-    let words =
-        ["make", "--no-print-directory", "-s", "-C", &headers, &sources, &output, "FORM=rust", "modules"];
+    let words = [
+        "make",
+        "--no-print-directory",
+        "-s",
+        "-C",
+        &headers,
+        &sources,
+        &output,
+        "EXPEDITE_FORM=rust",
+        "modules",
+    ];
     let mut make = root.command(&bound, &words)?;
     // stdout is reserved for the output of the module or of the lab.
     let status = make.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start make")?;

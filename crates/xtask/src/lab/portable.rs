@@ -17,7 +17,7 @@ use crate::workspace::Workspace;
 const SCRIPT: &str = "portable/build.sh";
 
 /// Where `Kbuild` expects the object.
-const OBJECT: &str = "portable/rust.o_shipped";
+pub(super) const OBJECT: &str = "portable/rust.o_shipped";
 
 /// Endings of files that are compiled against a kernel, or used for that.
 const PARTS: &[&str] = &[".c", ".h", ".awk", "Kbuild"];
@@ -95,8 +95,16 @@ pub(super) fn module(root: &BuildRoot, folder: &Path, object: &Path, place: &Pat
     stage(folder, object, &sources)?;
     let headers = root.headers();
     let sources_word = format!("M={}", sources.display());
-    let words =
-        ["make", "--no-print-directory", "-s", "-C", &headers, &sources_word, "FORM=portable", "modules"];
+    let words = [
+        "make",
+        "--no-print-directory",
+        "-s",
+        "-C",
+        &headers,
+        &sources_word,
+        "EXPEDITE_FORM=portable",
+        "modules",
+    ];
     let mut make = root.command(&[place], &words)?;
     let status = make.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("cannot start make")?;
     ensure!(status.success(), "the module in {} cannot be built", folder.display());

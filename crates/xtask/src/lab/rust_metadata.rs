@@ -29,7 +29,7 @@ const SHOWN: usize = 10;
 ///
 /// # Errors
 /// The headers have no configuration.
-pub(super) fn is_needed(root: &Path, kernel: &Kernel) -> Result<bool> {
+pub(super) fn has_rust(root: &Path, kernel: &Kernel) -> Result<bool> {
     let configuration = read(root, &format!("{}/.config", headers(kernel)))?;
     Ok(configuration.lines().any(|line| line == "CONFIG_RUST=y"))
 }
