@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -402,9 +403,17 @@ fn flagged_under(limit: &str, enough: usize) -> String {
     let limit = format!("--nofile={limit}");
     let mut flag = pronto_under(&["prlimit", &limit], &["flag", "--children", &shell.pid()]);
     let mut flag = flag.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(flag.stdout.take().unwrap()).lines();
-    let flagged: BTreeSet<_> =
-        lines.map(Result::unwrap).filter(|line| line.contains("descriptor 3 ")).take(enough).collect();
+    let (sender, lines) = channel();
+    let output_of_flag = BufReader::new(flag.stdout.take().unwrap());
+    // Ends with the command.
+    std::thread::spawn(move || output_of_flag.lines().try_for_each(|line| sender.send(line.unwrap())));
+    let mut flagged = BTreeSet::new();
+    while flagged.len() < enough {
+        let Ok(line) = lines.recv_timeout(LIMIT) else { break };
+        if line.contains("descriptor 3 ") {
+            flagged.insert(line);
+        }
+    }
     signal(&flag, Signal::SIGTERM);
     killpg(Pid::from_raw(shell.0.id().cast_signed()), Signal::SIGKILL).unwrap();
     let (code, _, text) = output(flag);
