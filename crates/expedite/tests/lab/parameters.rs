@@ -30,3 +30,24 @@ fn parameters_that_allow_no_boost_are_refused() {
         drop(Module::load(parameters));
     }
 }
+
+/// The trial at load boosts the loading thread with a state of its own.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_trial_leaves_nothing_and_a_real_time_loader_makes_none() {
+    let module = Module::load(&[]);
+    let counters = module.counters();
+    assert!(counters.values().all(|count| *count == 0), "{counters:?}");
+    drop(module);
+    let messages = || run(&mut Command::new("dmesg")).matches("expedite: no trial").count();
+    let before = messages();
+    drop(Module::load(&[]));
+    assert_eq!(messages(), before, "an ordinary thread makes a trial");
+    let absent = Absent::hold();
+    let mine = nix::unistd::Pid::this().to_string();
+    run(Command::new("chrt").args(["--fifo", "--pid", "5", &mine]));
+    let loaded = absent.load(&[]);
+    run(Command::new("chrt").args(["--other", "--pid", "0", &mine]));
+    assert_eq!(messages(), before + 1);
+    drop(loaded);
+}

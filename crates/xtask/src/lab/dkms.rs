@@ -168,7 +168,11 @@ fn try_out(workspace: &Workspace, image: &Image, package: &Path) -> Result<Endin
     bootstrap.args(["--variant=apt", "trixie"]).arg(&place).args(&sources).stdin(Stdio::null());
     step.run_to(&mut bootstrap, || 0)?;
     step.run_to(in_system(&place).args(["apt-get", "update"]), || 0)?;
-    step.done("Debian 13");
+    // It would be running on that machine.
+    let kernel_package = format!("linux-image-{}", kernel.release);
+    let install = ["apt-get", "install", "-y", "--no-install-recommends", &kernel_package];
+    step.run_to(in_system(&place).args(install), || 0)?;
+    step.done(&format!("Debian 13 with {kernel_package}"));
 
     std::fs::copy(package, place.join("tmp/package.deb"))?;
     let headers = format!("linux-headers-{}", kernel.release);
