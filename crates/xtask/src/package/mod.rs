@@ -1,6 +1,6 @@
 //! `cargo xtask package`: one archive with the release programs, with RDMA, and their documentation.
 //!
-//! `pronto-VERSION-ARCH-linux.tar.gz` unpacks to a folder that can be copied below `/usr/local`: `bin`, `share` with manual pages and
+//! `pronto-VERSION-ARCH-linux.tar.gz` unpacks to a folder that can be copied below `/usr/local`: `bin`, `lib`, `share` with manual pages and
 //! completions, and the documentation. Its SHA-256 is in a file next to it, for `sha256sum --check`.
 
 mod archive;
@@ -23,6 +23,8 @@ use crate::workspace::{Workspace, cargo};
 /// The packed programs, by the package that builds them.
 const PROGRAMS: [(&str, &[&str]); 2] =
     [("pronto-daemon", &["pronto", "prontod"]), ("pronto-bench", &["pronto-bench"])];
+/// The packed library, for LD_PRELOAD: the package that builds it, and its file.
+const LIBRARY: (&str, &str) = ("pronto-expedite-preload", "libexpedite.so");
 /// Packaged programs support RDMA; they load libibverbs if it is installed.
 const FEATURES: &str = "pronto-daemon/verbs,pronto-bench/verbs";
 /// The programs that are needed to build and to strip them.
@@ -49,7 +51,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     }
     let roots = PROGRAMS.map(|(package, _)| package);
     let notices = notices::of(workspace, FEATURES, &roots)?;
+    let library = produced(&messages(workspace, &library_arguments())?, LIBRARY.1)
+        .with_context(|| format!("cargo did not report the path of {}", LIBRARY.1))?;
     stage::programs(&build(workspace)?, &folder)?;
+    stage::library(&library, &folder)?;
     stage::documents(&workspace.root, &notices, &folder)?;
     let archive = archive::pack(&folder, commit_time(&workspace.root))?;
     println!("{}\n{}", archive.file.display(), archive.checksum.display());
@@ -76,15 +81,25 @@ pub(crate) fn build_arguments() -> Vec<&'static str> {
     arguments
 }
 
-/// Builds the programs and returns their paths.
-fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+/// Returns cargo's arguments that build the library.
+pub(crate) fn library_arguments() -> [&'static str; 5] {
+    ["build", "--release", "--locked", "--package", LIBRARY.0]
+}
+
+/// Builds with these arguments, and returns cargo's messages.
+fn messages(workspace: &Workspace, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(cargo());
-    command.current_dir(&workspace.root).args(build_arguments());
+    command.current_dir(&workspace.root).args(arguments);
     command.args(["--message-format", "json-render-diagnostics"]);
     let built =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     ensure!(built.status.success(), "the programs cannot be built");
-    let paths = executables(&String::from_utf8_lossy(&built.stdout));
+    Ok(String::from_utf8_lossy(&built.stdout).into_owned())
+}
+
+/// Builds the programs and returns their paths.
+fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let paths = executables(&messages(workspace, &build_arguments())?);
     for program in PROGRAMS.iter().flat_map(|(_, programs)| *programs) {
         if !paths.iter().any(|path| path.ends_with(program)) {
             bail!("cargo did not report the path of {program}");
@@ -97,6 +112,13 @@ fn build(workspace: &Workspace) -> Result<Vec<PathBuf>> {
 fn executables(messages: &str) -> Vec<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
+}
+
+/// Returns the path of a file with this name that cargo's messages name.
+fn produced(messages: &str, name: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let files = messages.flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default());
+    files.filter_map(|file| Some(PathBuf::from(file.as_str()?))).find(|file| file.ends_with(name))
 }
 
 /// Returns the time of the last commit in seconds since 1970, so that equal sources give equal archives; 0 without a repository.
@@ -114,6 +136,14 @@ mod tests {
     fn programs_are_found_in_cargos_messages() {
         let output = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n{\"executable\":\"/t/release/pronto\"}\nno json\n";
         assert_eq!(executables(output), [PathBuf::from("/t/release/pronto")]);
+    }
+
+    #[test]
+    fn a_library_is_found_in_cargos_messages() {
+        let output =
+            r#"{"filenames":["/t/release/libexpedite.so","/t/release/libexpedite.rlib"],"executable":null}"#;
+        assert_eq!(produced(output, "libexpedite.so"), Some("/t/release/libexpedite.so".into()));
+        assert_eq!(produced(output, "libother.so"), None);
     }
 
     #[test]

@@ -37,6 +37,18 @@ pub(super) fn programs(built: &[PathBuf], folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Copies the library without debug information.
+///
+/// # Errors
+/// It cannot be copied.
+pub(super) fn library(built: &Path, folder: &Path) -> Result<()> {
+    let lib = folder.join("lib");
+    make(&lib)?;
+    let copy = lib.join(built.file_name().context("a library has a name")?);
+    fs::copy(built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
+    carry_out(Command::new("strip").arg("--strip-debug").arg(&copy))
+}
+
 /// Copies the documents, and writes `notices` next to them.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{PROGRAMS, default_folder, name, stage};
+use super::{LIBRARY, PROGRAMS, default_folder, name, stage};
 use crate::child::{CommandLine, End};
 use crate::workspace::Workspace;
 
@@ -32,6 +32,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = missing(&workspace.root, &package)?;
     let used = [
         ("help and version", help(&package)),
+        ("the library", library(&package)),
         ("doctor", doctor(&package)),
         ("a node", node(&package)),
         ("the demo", demo(&package)),
@@ -148,6 +149,15 @@ fn help(package: &Path) -> Result<()> {
         let expected = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         ensure!(version == [expected.as_str()], "{name} --version: {version:?}, expected {expected}");
     }
+    Ok(())
+}
+
+/// Programs run with the library, which replaces `fcntl`.
+fn library(package: &Path) -> Result<()> {
+    let library = package.join("lib").join(LIBRARY.1);
+    let output = Command::new("sh").args(["-c", "exec true"]).env("LD_PRELOAD", &library).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && text.is_empty(), "{}: {text}", library.display());
     Ok(())
 }
 

@@ -14,6 +14,7 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
     // With RDMA, for the stage `package`.
     plan.command(CommandLine::cargo(package::build_arguments()));
+    plan.command(CommandLine::cargo(package::library_arguments()));
     // Without RDMA, for the stage `counts`.
     plan.command(counts::build_command());
     plan.command(unit::command(workspace).arg("--no-run"));

@@ -15,6 +15,7 @@ fn plan(_: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
     // Does nothing after the stage `build`. Alone, a slow build is not mistaken for a command that hangs while it packs.
     plan.command(CommandLine::cargo(package::build_arguments()));
+    plan.command(CommandLine::cargo(package::library_arguments()));
     // Not with this program's own code: the command is what users run.
     plan.command(CommandLine::cargo(["xtask", "package"]));
     plan.check("the unpacked archive", package::check);
