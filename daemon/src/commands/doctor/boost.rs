@@ -9,7 +9,7 @@ const SUBJECT: &str = "boost";
 
 /// Tries each tier on a short-lived thread of its own.
 pub(super) fn probe(_: &Machine) -> Vec<Finding> {
-    let tiers = [Tier::Module, Tier::Fifo, Tier::Slice];
+    let tiers = [Tier::Module, Tier::Fifo, Tier::Slice, Tier::Scx];
     tiers.map(|tier| finding(tier, available(tier))).into()
 }
 
@@ -20,6 +20,9 @@ fn finding(tier: Tier, tried: Result<(), Missing>) -> Finding {
             let advice = match tier {
                 Tier::Module => {
                     "build and load it as kernel/expedite/README.md describes; other tiers need no module"
+                }
+                Tier::Scx => {
+                    "where modules are forbidden: build and load the scheduler as kernel/scx/README.md describes"
                 }
                 Tier::Fifo => "LimitRTPRIO=2 in the systemd unit, or CAP_SYS_NICE",
                 _ => "Linux 6.12 or newer, with its default scheduler",
