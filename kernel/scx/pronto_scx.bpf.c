@@ -8,7 +8,8 @@
  *    operations in this way.
  * 2. `granted` is the part of a reservation that is neither charged nor returned. It is 0 if the thread is not boosted, and the
  *    accounts of `payer` and `boosted_on` hold it otherwise.
- * 3. The fields of a `struct cpu_state`, except `is_armed`, are changed by its own CPU or by its timer. Other CPUs read them as hints.
+ * 3. The fields of a `struct cpu_state`, except `is_armed` and `has_boosted`, are changed by its own CPU or by its timer. Other CPUs read
+ *    them as hints.
  * 4. A thread in a queue has its virtual time on the clock of that queue's CPU.
  */
 #define BPF_NO_KFUNC_PROTOTYPES
@@ -103,6 +104,8 @@ struct cpu_state {
 	u32 is_boosted;
 	/* The timer runs for a woken thread that waits until the one that runs may be preempted. */
 	u32 is_armed;
+	/* A boosted thread may wait in the queue for them. Changed with the lock of the run queue held. */
+	u32 has_boosted;
 	/* The CPU whose queue was last compared with this one. */
 	u32 compared;
 };
@@ -398,10 +401,12 @@ static bool boost(struct task_struct *p, struct thread_state *thread, const stru
 	thread->payer = flag->payer;
 	thread->boosted_on = number;
 	count(boosts);
-	if (cpu->is_boosted)
+	if (cpu->is_boosted) {
+		cpu->has_boosted = true;
 		insert(p, BOOSTED | number, slice, enq_flags);
-	else
+	} else {
 		insert(p, SCX_DSQ_LOCAL, slice, enq_flags | SCX_ENQ_PREEMPT);
+	}
 	return true;
 }
 
@@ -493,9 +498,19 @@ static bool precedes(u64 deadline, u64 queue)
 }
 
 /* Takes a thread from the queues of another CPU. */
-static bool take_from(u32 number)
+static bool take_from_others(u32 number)
 {
-	return take(BOOSTED | number) || take(number);
+	u32 i;
+
+	bpf_for(i, 1, parameters.cpus) {
+		u32 other = number + i;
+
+		if (other >= parameters.cpus)
+			other -= parameters.cpus;
+		if (take(BOOSTED | other) || take(other))
+			return true;
+	}
+	return false;
 }
 
 /* Compares the queue with that of one other CPU, another one each time, and takes a thread if that queue is longer by two. */
@@ -515,7 +530,6 @@ void BPF_PROG(pronto_dispatch, s32 number, struct task_struct *prev)
 	struct cpu_state *cpu = cpu_of(number);
 	struct thread_state *thread = NULL;
 	s32 queued;
-	u32 i;
 
 	if (!cpu)
 		return;
@@ -529,32 +543,31 @@ void BPF_PROG(pronto_dispatch, s32 number, struct task_struct *prev)
 			cpu->deadline = thread->deadline;
 		}
 	}
-	if (take(BOOSTED | number))
+	if (cpu->has_boosted) {
+		if (take(BOOSTED | number))
+			return;
+		cpu->has_boosted = false;
+	}
+	if (!thread) {
+		/* The usual case, as short as possible: the last thread sleeps. */
+		if (!take(number))
+			take_from_others(number);
 		return;
+	}
 	queued = scx_bpf_dsq_nr_queued(number);
 	if (queued > 0) {
-		if (balance(cpu, number, queued))
+		if (balance(cpu, number, queued) || (!precedes(thread->deadline, number) && take(number)))
 			return;
-		if (!(thread && precedes(thread->deadline, number)) && take(number))
-			return;
-	} else {
-		bpf_for(i, 1, parameters.cpus) {
-			u32 other = number + i;
-
-			if (other >= parameters.cpus)
-				other -= parameters.cpus;
-			if (take_from(other))
-				return;
-		}
+	} else if (take_from_others(number)) {
+		return;
 	}
 	/* It runs on. */
-	if (prev && thread) {
-		if (before(cpu->clock, thread->vruntime))
-			cpu->clock = thread->vruntime;
-		thread->begun = thread->since;
-		cpu->begun = thread->begun;
+	if (before(cpu->clock, thread->vruntime))
+		cpu->clock = thread->vruntime;
+	thread->begun = thread->since;
+	cpu->begun = thread->begun;
+	if (prev)
 		set_slice(prev, SLICE_NS);
-	}
 }
 
 SEC("struct_ops/pronto_running")
@@ -612,8 +625,12 @@ void BPF_PROG(pronto_stopping, struct task_struct *p, bool is_runnable)
 SEC("struct_ops/pronto_quiescent")
 void BPF_PROG(pronto_quiescent, struct task_struct *p, u64 deq_flags)
 {
-	struct thread_state *thread = thread_of(p);
+	struct thread_state *thread;
 
+	/* A thread that goes to sleep runs, and has stopped. */
+	if (deq_flags & SCX_DEQ_SLEEP)
+		return;
+	thread = thread_of(p);
 	if (!thread)
 		return;
 	thread->is_queued = false;

@@ -7,13 +7,17 @@
 mod machine;
 
 use core::time::Duration;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 
 use nix::poll::ppoll;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
-use pronto_expedite::schedule::{CALLER, set_nice};
+use nix::unistd::Pid;
+use pronto_expedite::process::thread_descriptor;
+use pronto_expedite::schedule::{CALLER, Class, schedule, set_nice};
 use pronto_expedite::scx::Counters;
 use pronto_scx::{Flags as _, Loaded};
 use pronto_sync::atomic::{AtomicBool, Ordering};
@@ -123,6 +127,83 @@ fn a_niced_thread_is_not_boosted() {
     let loaded = load();
     let greedy = be_greedy(&loaded, 1, 5);
     assert!(greedy.counters.boosts == 0 && greedy.counters.behind > 0, "{greedy:?}");
+}
+
+/// Disturbance of a boosted thread.
+#[derive(Debug, Clone, Copy)]
+enum Disturbance {
+    End,
+    OtherCpu,
+    RealTime,
+    Unflag,
+}
+
+const DISTURBANCES: [Disturbance; 4] =
+    [Disturbance::End, Disturbance::OtherCpu, Disturbance::RealTime, Disturbance::Unflag];
+
+/// Starts a flagged thread that waits for a message on the CPU of the hogs, and then computes for `work`.
+fn waiting(loaded: &Loaded, work: Duration) -> (Numbered<()>, UnixStream) {
+    let (receiver, sender) = UnixStream::pair().unwrap();
+    let thread = Numbered::spawn(move || {
+        pin(CPUS.0);
+        while nix::unistd::read(&receiver, &mut [0]).unwrap() > 0 {
+            let begun = now();
+            while begun.elapsed() < work {}
+        }
+    });
+    flag(loaded, thread.tid);
+    thread.until_it_sleeps();
+    (thread, sender)
+}
+
+/// A boost that ends in an unusual way must return what was reserved for it, or there would soon be none.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn disturbed_boosts_return_their_reservations() {
+    let _alone = Alone::take();
+    pin(CPUS.1);
+    let loaded = load();
+    let _hogs = Hogs::start(&CPUS.0.to_string(), &[0; 3]);
+    for index in 0..120 {
+        let disturbance = DISTURBANCES[index % DISTURBANCES.len()];
+        // Less than a slice, and more.
+        let work = if index % 8 < 4 { 20 } else { 400 };
+        let (thread, sender) = waiting(&loaded, Duration::from_micros(work));
+        assert_eq!(nix::unistd::write(&sender, &[0]).unwrap(), 1);
+        match disturbance {
+            Disturbance::End => {}
+            Disturbance::OtherCpu => {
+                let mut set = CpuSet::new();
+                set.set(CPUS.1).unwrap();
+                sched_setaffinity(Pid::from_raw(thread.tid), &set).unwrap();
+            }
+            Disturbance::RealTime => {
+                schedule(thread.tid, Class::Fifo(1)).unwrap();
+                schedule(thread.tid, Class::Normal).unwrap();
+            }
+            Disturbance::Unflag => {
+                loaded.unflag(thread_descriptor(thread.tid).unwrap().as_fd()).unwrap();
+            }
+        }
+        drop(sender);
+        thread.join();
+    }
+    // All budgets are full after some epochs.
+    pause(200);
+    let before = loaded.counters();
+    println!("{before:?}");
+    let (thread, sender) = waiting(&loaded, Duration::ZERO);
+    for _ in 0..20 {
+        assert_eq!(nix::unistd::write(&sender, &[0]).unwrap(), 1);
+        pause(10);
+        thread.until_it_sleeps();
+    }
+    let after = loaded.counters();
+    drop(sender);
+    thread.join();
+    assert_eq!(after.denied(), before.denied(), "{after:?}");
+    assert!(after.boosts >= before.boosts + 19, "{after:?}");
+    assert_eq!(loaded.exit(), None);
 }
 
 /// Returns the CPU times of hogs within a measurement.
