@@ -427,6 +427,7 @@ pub(crate) const fn boosts(boost: Boost) -> &'static str {
         Boost::Fifo => "fifo",
         Boost::Slice => "slice",
         Boost::Deadline => "deadline",
+        Boost::Scx => "scx",
         Boost::None => "none",
     }
 }

@@ -17,13 +17,16 @@ pub enum Tier {
     Slice,
     /// A share of a CPU in each period (`SCHED_DEADLINE`).
     Deadline,
+    /// The BPF scheduler of Pronto (sched_ext), which replaces the kernel's own: a thread that is woken preempts ordinary ones for a
+    /// slice, within a budget that the scheduler keeps.
+    Scx,
     /// No boost.
     None,
 }
 
 impl Tier {
     /// Every tier.
-    pub const ALL: [Self; 5] = [Self::Module, Self::Fifo, Self::Slice, Self::Deadline, Self::None];
+    pub const ALL: [Self; 6] = [Self::Module, Self::Fifo, Self::Slice, Self::Deadline, Self::Scx, Self::None];
 
     /// Returns the name in configurations and reports.
     pub const fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Tier {
             Self::Fifo => "fifo",
             Self::Slice => "slice",
             Self::Deadline => "deadline",
+            Self::Scx => "scx",
             Self::None => "none",
         }
     }
@@ -92,6 +96,6 @@ mod tests {
     #[test]
     fn tiers_have_the_names_of_the_documented_configuration() {
         let names = Tier::ALL.map(Tier::name);
-        assert_eq!(names, ["module", "fifo", "slice", "deadline", "none"]);
+        assert_eq!(names, ["module", "fifo", "slice", "deadline", "scx", "none"]);
     }
 }

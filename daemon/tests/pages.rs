@@ -37,6 +37,7 @@ fn both_programs_write_pages_for_their_visible_commands() {
         "pronto-expedite",
         "pronto-expedite-flag",
         "pronto-expedite-run",
+        "pronto-expedite-scx",
         "pronto-expedite-top",
         "pronto-ping",
         "pronto-status",

@@ -3,7 +3,7 @@
 //! [`obtain`] returns a [`Booster`](pronto_core::Booster) of the best tier available to this process: the kernel module, a
 //! real-time class with its own budget, a short time slice, or none. It also returns why better tiers are not available.
 //! [`Device`] is the user-space side of the kernel module in `kernel/expedite`: threads that wait on a flagged descriptor run
-//! immediately when data arrives, within a budget. [`schedule`](mod@schedule) sets and queries how the kernel schedules a thread.
+//! immediately when data arrives, within a budget. [`scx`] flags threads at the loader of the BPF scheduler. [`schedule`](mod@schedule) sets and queries how the kernel schedules a thread.
 #![deny(unsafe_code)]
 
 mod denial;
@@ -13,6 +13,7 @@ pub mod follow;
 mod guard;
 pub mod process;
 pub mod schedule;
+pub mod scx;
 mod tiers;
 
 pub use denial::Denial;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! 1. The calls get numbers only, and the kernel checks them. A descriptor that they return has no other owner.
-#![expect(unsafe_code, reason = "two system calls without a safe wrapper; listed in docs/unsafe.md")]
+#![expect(unsafe_code, reason = "three system calls without a safe wrapper; listed in docs/unsafe.md")]
 
 use std::fs;
 use std::io;
@@ -268,6 +268,17 @@ impl Process {
             Err(other) => Err(Unreachable::of(self.pid, other)),
         }
     }
+}
+
+/// Returns a descriptor that names a thread of this process, by its number.
+///
+/// # Errors
+/// `EINVAL` on a kernel before Linux 6.9, `ESRCH` or `ENOENT` if there is no such thread.
+pub fn thread_descriptor(tid: i32) -> Result<OwnedFd, Errno> {
+    // PIDFD_THREAD, which the C library's headers may lack, has the number of O_EXCL.
+    // SAFETY: I1.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, libc::O_EXCL) };
+    Errno::result(result).map(owned)
 }
 
 /// Takes ownership of a descriptor that the kernel has returned.

@@ -9,6 +9,7 @@ use pronto_core::boost::{BoostError, Booster, Tier};
 use crate::device::{Device, Flag, Refused};
 use crate::fifo::{Fifo, PRIORITY};
 use crate::schedule::{CALLER, Class, schedule, slice};
+use crate::scx::{self, Scheduler};
 
 /// The shortest time slice that the kernel gives (`kernel/sched/syscalls.c`).
 pub const SLICE: Duration = Duration::from_micros(100);
@@ -18,7 +19,8 @@ pub const DEADLINE: Class =
     Class::Deadline { runtime: Duration::from_millis(1), period: Duration::from_millis(10) };
 
 /// Tiers tried in this order if the caller names none. The deadline tier must be requested: its threads cannot be bound to a
-/// CPU, and the kernel throttles them when they have used their runtime.
+/// CPU, and the kernel throttles them when they have used their runtime. So must the tier of the BPF scheduler, which replaces the
+/// scheduler of the whole machine.
 const AUTO: [Tier; 4] = [Tier::Module, Tier::Fifo, Tier::Slice, Tier::None];
 
 /// Reason why a tier is not available.
@@ -28,6 +30,9 @@ pub enum Missing {
     /// The module does not serve this process.
     #[error(transparent)]
     Module(#[from] Refused),
+    /// The loader of the BPF scheduler does not serve this process.
+    #[error(transparent)]
+    Scx(#[from] scx::Refused),
     /// This process may not use the scheduling class.
     #[error(
         "it needs CAP_SYS_NICE or a real-time priority limit (RLIMIT_RTPRIO) above 0, and in a version 1 cpu control group a real-time runtime (cpu.rt_runtime_us) above 0"
@@ -93,12 +98,13 @@ pub fn available(tier: Tier) -> Result<(), Missing> {
         Tier::Fifo => try_class(Class::Fifo(PRIORITY)),
         Tier::Slice => try_class(Class::Slice(SLICE)),
         Tier::Deadline => try_class(DEADLINE),
+        Tier::Scx => Ok(Scheduler::connect().and_then(|scheduler| scheduler.counters()).map(drop)?),
         Tier::None => Ok(()),
     }
 }
 
 fn get(tier: Tier) -> Result<Box<dyn Booster>, Missing> {
-    if tier != Tier::Module {
+    if !matches!(tier, Tier::Module | Tier::Scx) {
         available(tier)?;
     }
     Ok(match tier {
@@ -106,6 +112,7 @@ fn get(tier: Tier) -> Result<Box<dyn Booster>, Missing> {
         Tier::Fifo => Box::new(Fifo::start().map_err(Missing::System)?),
         Tier::Slice => Box::new(Scheduled { tier, class: Class::Slice(SLICE) }),
         Tier::Deadline => Box::new(Scheduled { tier, class: DEADLINE }),
+        Tier::Scx => Box::new(Scheduler::connect()?),
         Tier::None => Box::new(Unboosted),
     })
 }

@@ -51,7 +51,7 @@ fn a_named_tier_is_itself_or_none_with_a_reason() {
             Tier::Fifo => assert_eq!(policy, libc::SCHED_FIFO),
             Tier::Deadline => assert_eq!(policy, libc::SCHED_DEADLINE),
             Tier::Slice => assert_eq!((policy, slice), (libc::SCHED_OTHER, SLICE)),
-            Tier::Module | Tier::None => assert_ne!(policy, libc::SCHED_DEADLINE),
+            Tier::Module | Tier::Scx | Tier::None => assert_ne!(policy, libc::SCHED_DEADLINE),
         }
     }
 }
@@ -65,6 +65,13 @@ fn the_best_tier_is_the_first_available_one() {
     assert_eq!(tried, order[..tried.len()]);
     assert!(got.missing.iter().all(|(tier, _)| obtain(Some(*tier)).booster.tier() == Tier::None));
     work(&*got.booster);
+}
+
+/// Shows: operations.scx-on-request
+#[test]
+fn the_bpf_scheduler_is_never_chosen_automatically() {
+    let got = obtain(None);
+    assert!(got.booster.tier() != Tier::Scx && got.missing.iter().all(|(tier, _)| *tier != Tier::Scx));
 }
 
 #[test]

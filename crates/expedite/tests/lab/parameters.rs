@@ -44,7 +44,7 @@ fn the_trial_leaves_nothing_and_a_real_time_loader_makes_none() {
     drop(Module::load(&[]));
     assert_eq!(messages(), before, "an ordinary thread makes a trial");
     let absent = Absent::hold();
-    let mine = nix::unistd::Pid::this().to_string();
+    let mine = nix::unistd::gettid().to_string();
     run(Command::new("chrt").args(["--fifo", "--pid", "5", &mine]));
     let loaded = absent.load(&[]);
     run(Command::new("chrt").args(["--other", "--pid", "0", &mine]));

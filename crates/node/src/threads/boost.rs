@@ -11,7 +11,7 @@ use crate::threads::sched_class;
 
 /// Scheduling boost for the threads that handle a node's messages, so that they get a CPU sooner when a message arrives.
 ///
-/// A node whose boost may make threads real-time (all but `Slice` and `None`) never polls, whatever its wait policy is, because a
+/// A node whose boost may make threads real-time (all but `Slice`, `Scx` and `None`) never polls, whatever its wait policy is, because a
 /// polling real-time thread keeps all other threads off its CPU.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -26,6 +26,8 @@ pub enum Boost {
     Slice,
     /// Reserved share of a CPU in each period. The threads cannot be bound to a CPU.
     Deadline,
+    /// Boost by the BPF scheduler that `pronto expedite scx` loads.
+    Scx,
     /// No boost.
     #[default]
     None,
@@ -40,6 +42,7 @@ impl Boost {
             Self::Fifo => Some(Tier::Fifo),
             Self::Slice => Some(Tier::Slice),
             Self::Deadline => Some(Tier::Deadline),
+            Self::Scx => Some(Tier::Scx),
             Self::None => Some(Tier::None),
         }
     }

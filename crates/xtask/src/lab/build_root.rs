@@ -179,13 +179,16 @@ pub(super) fn unpack_source(
     unpack("unpack for the kernel", root, tools.iter().chain(&source))
 }
 
-fn words(names: &[String]) -> Vec<&str> {
+pub(super) fn words(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
 /// Unpacks packages without running their scripts, except for the one link that the kernel's Makefiles need. Commands can then run
 /// in the folder.
-fn unpack<'p>(name: &str, root: &Path, packages: impl Iterator<Item = &'p PathBuf>) -> Result<()> {
+///
+/// # Errors
+/// A package cannot be unpacked.
+pub(super) fn unpack<'p>(name: &str, root: &Path, packages: impl Iterator<Item = &'p PathBuf>) -> Result<()> {
     let step = Step::begin(name);
     let mut count = 0;
     for package in packages {

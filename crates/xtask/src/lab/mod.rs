@@ -2,6 +2,7 @@
 
 mod accelerator;
 mod apt;
+mod bpf;
 mod build;
 mod build_root;
 mod cache;
@@ -85,6 +86,8 @@ enum Command {
     Module(module::Options),
     /// Make a Debian package from which DKMS compiles kernel/expedite on any machine.
     Dkms(dkms::Options),
+    /// Build a BPF program for the kernel, and print the path of its object.
+    Bpf(bpf::Options),
     /// Measure `ibv_rc_pingpong` between two soft-RoCE nodes, and load modules.
     Check,
 }
@@ -158,6 +161,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
                 anyhow::bail!("{reason}");
             }
             return soak::run(workspace, &image()?, options);
+        }
+        Command::Bpf(options) => {
+            println!("{}", bpf::build(workspace, &image()?, &options.folder)?.display());
+            return Ok(ExitCode::SUCCESS);
         }
         Command::Run(run) => {
             let limit = Duration::from_secs(run.timeout);

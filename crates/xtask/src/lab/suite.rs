@@ -42,6 +42,9 @@ pub(crate) struct Needs {
     /// Folders of kernel modules, relative to the root of the tree. They are built before the machine boots;
     /// [`super::module::place`] returns their paths.
     pub(crate) modules: Vec<String>,
+    /// Folders of BPF programs, relative to the root of the tree. They are built before the machine boots; [`super::bpf::place`]
+    /// returns their paths.
+    pub(crate) bpf: Vec<String>,
 }
 
 impl Default for Needs {
@@ -56,6 +59,7 @@ impl Default for Needs {
             soak: Vec::new(),
             examples: Vec::new(),
             modules: Vec::new(),
+            bpf: Vec::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::build::Image;
 use super::build_root::BuildRoot;
 use super::machine::{Ending, Machine};
 use super::suite::{self, Program, Target};
-use super::{LAB_FAILED, host, module};
+use super::{LAB_FAILED, bpf, host, module};
 use crate::child::CommandLine;
 use crate::stages::unit;
 use crate::workspace::Workspace;
@@ -131,11 +131,15 @@ fn build_examples(targets: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the kernel modules that the programs need.
+/// Builds the kernel modules and the BPF programs that the test programs need.
 ///
 /// # Errors
-/// A module does not build.
+/// One of them does not build.
 pub(super) fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> Result<()> {
+    let folders: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.bpf).collect();
+    for folder in folders {
+        bpf::build(workspace, image, &workspace.root.join(folder))?;
+    }
     let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.modules).collect();
     if modules.is_empty() {
         return Ok(());

@@ -12,7 +12,7 @@ const VERSION: &str = "sys/module/expedite/version";
 
 /// Tries each tier on a short-lived thread of its own.
 pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
-    let tiers = [Tier::Module, Tier::Fifo, Tier::Slice];
+    let tiers = [Tier::Module, Tier::Fifo, Tier::Slice, Tier::Scx];
     tiers.map(|tier| finding(machine, tier, available(tier))).into()
 }
 
@@ -27,6 +27,9 @@ fn finding(machine: &Machine, tier: Tier, tried: Result<(), Missing>) -> Finding
         Err(why) => {
             let advice = match tier {
                 Tier::Module => "or use another tier: those need no module",
+                Tier::Scx => {
+                    "where modules are forbidden: build and load the scheduler as kernel/scx/README.md describes"
+                }
                 Tier::Fifo => "LimitRTPRIO=2 in the systemd unit, or CAP_SYS_NICE",
                 _ => "Linux 6.12 or newer, with its default scheduler",
             };

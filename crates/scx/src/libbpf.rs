@@ -1,0 +1,275 @@
+//! The functions of libbpf that the loader calls. The library is opened at run time, so no build needs it.
+//!
+//! # Invariants
+//! 1. The functions have the signatures of libbpf.h. They stay the same in all libraries named `libbpf.so.1`.
+//! 2. Maps and links are used only while their object is open: both have its lifetime, or keep it open.
+//! 3. The memory of a map of global data is aligned to a page, has the length that libbpf reports, and stays in place from the load of
+//!    the object until it is closed. The kernel writes it at any time.
+#![expect(unsafe_code, reason = "calls of a C library; listed in docs/unsafe.md")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::NonNull;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use libloading::Library;
+use nix::errno::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Name of the library. The number is that of the interface.
+const NAME: &str = "libbpf.so.1";
+
+/// `struct bpf_object`.
+enum RawObject {}
+
+/// `struct bpf_map`.
+enum RawMap {}
+
+/// `struct bpf_link`.
+enum RawLink {}
+
+/// `libbpf_print_fn_t`; the last argument is a list of variable arguments.
+type Print = unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int;
+
+/// The library cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// There is no such library.
+    Missing,
+    /// It has no function of this name.
+    TooOld(&'static str),
+}
+
+/// Declares the table of functions, each with its name in the library.
+macro_rules! functions {
+    ($($name:ident = $symbol:literal: $signature:ty,)*) => {
+        /// The functions of an open library.
+        struct Functions {
+            $($name: $signature,)*
+            /// Keeps the functions in memory.
+            _library: Library,
+        }
+
+        impl Functions {
+            fn find(library: Library) -> Result<Self, Unusable> {
+                $(
+                    // SAFETY: I1.
+                    let found = unsafe { library.get::<$signature>($symbol.as_bytes()) };
+                    let $name = *found.map_err(|_| Unusable::TooOld($symbol))?;
+                )*
+                Ok(Self { $($name,)* _library: library })
+            }
+        }
+    };
+}
+
+functions! {
+    set_print = "libbpf_set_print": unsafe extern "C" fn(Option<Print>) -> Option<Print>,
+    num_possible_cpus = "libbpf_num_possible_cpus": unsafe extern "C" fn() -> c_int,
+    open_file = "bpf_object__open_file": unsafe extern "C" fn(*const c_char, *const c_void) -> *mut RawObject,
+    load = "bpf_object__load": unsafe extern "C" fn(*mut RawObject) -> c_int,
+    close = "bpf_object__close": unsafe extern "C" fn(*mut RawObject),
+    find_map = "bpf_object__find_map_by_name": unsafe extern "C" fn(*const RawObject, *const c_char) -> *mut RawMap,
+    set_max_entries = "bpf_map__set_max_entries": unsafe extern "C" fn(*mut RawMap, u32) -> c_int,
+    initial_value = "bpf_map__initial_value": unsafe extern "C" fn(*const RawMap, *mut usize) -> *mut c_void,
+    map_fd = "bpf_map__fd": unsafe extern "C" fn(*const RawMap) -> c_int,
+    attach = "bpf_map__attach_struct_ops": unsafe extern "C" fn(*const RawMap) -> *mut RawLink,
+    destroy = "bpf_link__destroy": unsafe extern "C" fn(*mut RawLink) -> c_int,
+    update = "bpf_map_update_elem": unsafe extern "C" fn(c_int, *const c_void, *const c_void, u64) -> c_int,
+    delete = "bpf_map_delete_elem": unsafe extern "C" fn(c_int, *const c_void) -> c_int,
+}
+
+/// The open library.
+#[derive(Clone)]
+pub(crate) struct Libbpf(Arc<Functions>);
+
+impl core::fmt::Debug for Libbpf {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(NAME)
+    }
+}
+
+/// An object: the BPF programs and maps of a file.
+#[derive(Debug)]
+pub(crate) struct Object {
+    library: Libbpf,
+    object: NonNull<RawObject>,
+}
+
+/// A map of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Map<'o> {
+    object: &'o Object,
+    map: NonNull<RawMap>,
+}
+
+/// A scheduler that the kernel uses, with its object. It is detached when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    object: Object,
+    link: NonNull<RawLink>,
+}
+
+impl Libbpf {
+    /// Opens the library.
+    ///
+    /// # Errors
+    /// There is none, or it lacks a function.
+    pub(crate) fn open() -> Result<Self, Unusable> {
+        // SAFETY: the initialisation of libbpf has no conditions.
+        let library = unsafe { Library::new(NAME) }.map_err(|_| Unusable::Missing)?;
+        Ok(Self(Arc::new(Functions::find(library)?)))
+    }
+
+    /// Stops the library from printing messages on standard error.
+    pub(crate) fn silence(&self) {
+        // SAFETY: I1; without a function the library prints nothing.
+        unsafe { (self.0.set_print)(None) };
+    }
+
+    /// Returns the number of CPUs that the machine may ever have.
+    ///
+    /// # Errors
+    /// The kernel does not report it.
+    pub(crate) fn possible_cpus(&self) -> Result<u32, Errno> {
+        // SAFETY: I1.
+        let count = unsafe { (self.0.num_possible_cpus)() };
+        u32::try_from(count).map_err(|_| Errno::from_raw(-count))
+    }
+
+    /// Opens an object file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a BPF object.
+    pub(crate) fn open_object(&self, file: &Path) -> Result<Object, Errno> {
+        let name = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: I1; the name outlives the call, and there are no options.
+        let object = unsafe { (self.0.open_file)(name.as_ptr(), core::ptr::null()) };
+        let object = NonNull::new(object).ok_or_else(Errno::last)?;
+        Ok(Object { library: self.clone(), object })
+    }
+}
+
+impl Object {
+    /// Returns the map of a name.
+    pub(crate) fn map(&self, name: &CStr) -> Option<Map<'_>> {
+        let find = self.library.0.find_map;
+        // SAFETY: I1, I2; the name outlives the call.
+        let map = unsafe { find(self.object.as_ptr(), name.as_ptr()) };
+        Some(Map { object: self, map: NonNull::new(map)? })
+    }
+
+    /// Loads the programs and maps into the kernel.
+    ///
+    /// # Errors
+    /// The kernel rejects them, or does not permit it.
+    pub(crate) fn load(&mut self) -> Result<(), Errno> {
+        // SAFETY: I1, I2.
+        result(unsafe { (self.library.0.load)(self.object.as_ptr()) })
+    }
+
+    /// Attaches the scheduler in the map of that name, or returns the object.
+    pub(crate) fn attach(self, name: &CStr) -> Result<Attached, (Self, Errno)> {
+        let Some(map) = self.map(name).map(|map| map.map) else { return Err((self, Errno::ENOENT)) };
+        // SAFETY: I1, I2.
+        let link = unsafe { (self.library.0.attach)(map.as_ptr()) };
+        match NonNull::new(link) {
+            Some(link) => Ok(Attached { object: self, link }),
+            None => Err((self, Errno::last())),
+        }
+    }
+}
+
+impl Attached {
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // SAFETY: I1, I2; the link is not used later. The object is closed after this.
+        let _detached = unsafe { (self.object.library.0.destroy)(self.link.as_ptr()) };
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: I1; by I2 neither the object nor its maps are used later.
+        unsafe { (self.library.0.close)(self.object.as_ptr()) };
+    }
+}
+
+impl Map<'_> {
+    fn functions(&self) -> &Functions {
+        &self.object.library.0
+    }
+
+    /// Sets the number of entries, before the object is loaded.
+    ///
+    /// # Errors
+    /// The object is loaded already.
+    pub(crate) fn set_entries(&self, entries: u32) -> Result<(), Errno> {
+        // SAFETY: I1, I2.
+        result(unsafe { (self.functions().set_max_entries)(self.map.as_ptr(), entries) })
+    }
+
+    /// Returns the memory of a map of global data, if it has the size of `T`.
+    fn memory<T>(&self) -> Option<NonNull<T>> {
+        let mut length = 0;
+        // SAFETY: I1, I2; the length outlives the call.
+        let memory = unsafe { (self.functions().initial_value)(self.map.as_ptr(), &raw mut length) };
+        let memory = NonNull::new(memory.cast::<T>()).filter(|memory| memory.is_aligned())?;
+        (length == size_of::<T>()).then_some(memory)
+    }
+
+    /// Returns the value of a map of global data, unless its size is another one.
+    pub(crate) fn read<T: FromBytes>(&self) -> Option<T> {
+        let memory = self.memory::<T>()?;
+        // SAFETY: I3; any bytes are a valid value. The read is volatile because the kernel may write at the same time.
+        Some(unsafe { memory.read_volatile() })
+    }
+
+    /// Sets the value of a map of global data, before the object is loaded. Returns false if its size is another one.
+    pub(crate) fn write<T: IntoBytes>(&self, value: T) -> bool {
+        let Some(memory) = self.memory::<T>() else { return false };
+        // SAFETY: I3; before the load only this process uses the memory.
+        unsafe { memory.write_volatile(value) };
+        true
+    }
+
+    fn fd(&self) -> c_int {
+        // SAFETY: I1, I2.
+        unsafe { (self.functions().map_fd)(self.map.as_ptr()) }
+    }
+
+    /// Sets an entry of a loaded map, whose keys and values have the sizes of `K` and `V`.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(crate) fn set<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
+        &self,
+        key: &K,
+        value: &V,
+    ) -> Result<(), Errno> {
+        let (key, value) = ((&raw const *key).cast(), (&raw const *value).cast());
+        // SAFETY: I1; key and value outlive the call. The kernel reads as many bytes as the map's entries have, which the caller knows.
+        result(unsafe { (self.functions().update)(self.fd(), key, value, 0) })
+    }
+
+    /// Removes an entry of a loaded map, whose keys have the size of `K`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn remove<K: IntoBytes + Immutable>(&self, key: &K) -> Result<(), Errno> {
+        // SAFETY: I1; the key outlives the call. The kernel reads as many bytes as the map's keys have, which the caller knows.
+        result(unsafe { (self.functions().delete)(self.fd(), (&raw const *key).cast()) })
+    }
+}
+
+/// Converts the result of a function: zero, or a negative error number.
+fn result(code: c_int) -> Result<(), Errno> {
+    if code < 0 { Err(Errno::from_raw(-code)) } else { Ok(()) }
+}

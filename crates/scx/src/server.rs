@@ -1,0 +1,416 @@
+//! The server: flags threads for other processes, each for as long as its connection is open.
+//!
+//! # Invariants
+//! 1. A thread has a flag only while a connection that asked for it is open, or until it ends.
+//! 2. A thread is flagged for its own user, or for root.
+
+use core::time::Duration;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, getsockopt, listen, send,
+    socket, sockopt,
+};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, chown, getpid};
+use pronto_expedite::scx::{Counters, Reply, Request, Scheduler};
+
+use crate::packet;
+
+/// Maximum number of connections. Each process needs one.
+const CLIENTS: usize = 1_024;
+
+/// Maximum number of flagged threads of a connection, as of a device of the kernel module, and of all connections. Each takes a
+/// descriptor.
+const THREADS_OF_CLIENT: usize = 1_024;
+const THREADS: usize = 8_192;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Maximum number of requests of one connection that are served before those of others.
+const REQUESTS: usize = 16;
+
+/// Where flags are stored, and the counters of their effects.
+pub trait Flags {
+    /// Flags a thread, whose boosts the user `payer` pays for.
+    ///
+    /// # Errors
+    /// `ESRCH` or `ENOENT` if the thread has ended, `ENOMEM` if memory is short.
+    fn flag(&self, thread: BorrowedFd<'_>, payer: u32) -> Result<(), Errno>;
+
+    /// Removes the flag of a thread.
+    ///
+    /// # Errors
+    /// The thread has no flag, or has ended.
+    fn unflag(&self, thread: BorrowedFd<'_>) -> Result<(), Errno>;
+
+    /// Returns the counters.
+    fn counters(&self) -> Counters;
+}
+
+/// The socket cannot be created.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another loader listens there.
+    #[error("another loader listens on {}: end it first", .0.display())]
+    Occupied(PathBuf),
+    /// Anything else.
+    #[error("cannot listen on {}: {errno}", path.display())]
+    System {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Error of the system.
+        errno: Errno,
+    },
+}
+
+/// The socket, and the connections.
+#[derive(Debug)]
+pub struct Server {
+    listener: OwnedFd,
+    path: PathBuf,
+    clients: Vec<Client>,
+}
+
+/// A connection, and the threads that it has flagged.
+#[derive(Debug)]
+struct Client {
+    socket: OwnedFd,
+    user: u32,
+    threads: Vec<Flagged>,
+}
+
+#[derive(Debug)]
+struct Flagged {
+    tid: i32,
+    payer: u32,
+    thread: OwnedFd,
+}
+
+/// A thread, as this process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    tid: i32,
+    user: u32,
+}
+
+impl Server {
+    /// Listens at a path. Root may connect, and the members of `group`.
+    ///
+    /// # Errors
+    /// Another loader listens there, or the socket cannot be created.
+    pub fn listen(path: &Path, group: Option<Gid>) -> Result<Self, ListenError> {
+        if Scheduler::connect_to(path).is_ok() {
+            return Err(ListenError::Occupied(path.into()));
+        }
+        let listener = Self::try_to_listen(path, group);
+        let listener = listener.map_err(|errno| ListenError::System { path: path.into(), errno })?;
+        Ok(Self { listener, path: path.into(), clients: Vec::new() })
+    }
+
+    fn try_to_listen(path: &Path, group: Option<Gid>) -> Result<OwnedFd, Errno> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        // The socket of a loader that was killed.
+        if fs::symlink_metadata(path).is_ok_and(|found| {
+            use std::os::unix::fs::FileTypeExt as _;
+            found.file_type().is_socket()
+        }) {
+            nix::unistd::unlink(path)?;
+        }
+        let old = nix::sys::stat::umask(Mode::from_bits_truncate(0o177));
+        let bound = bind(listener.as_raw_fd(), &UnixAddr::new(path)?);
+        nix::sys::stat::umask(old);
+        bound?;
+        if let Some(group) = group {
+            chown(path, None, Some(group))?;
+            let mode = Mode::from_bits_truncate(0o660);
+            nix::sys::stat::fchmodat(
+                nix::fcntl::AT_FDCWD,
+                path,
+                mode,
+                nix::sys::stat::FchmodatFlags::FollowSymlink,
+            )?;
+        }
+        listen(&listener, Backlog::new(BACKLOG)?)?;
+        Ok(listener)
+    }
+
+    /// Serves the requests that arrive within `limit`, or those that are there.
+    ///
+    /// # Errors
+    /// The kernel cannot wait for the sockets.
+    pub fn turn(&mut self, limit: Duration, flags: &impl Flags) -> Result<(), Errno> {
+        let interest = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut fds: Vec<_> = core::iter::once(interest(self.listener.as_fd()))
+            .chain(self.clients.iter().map(|client| interest(client.socket.as_fd())))
+            .collect();
+        match poll(&mut fds, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        let (accepts, ready) = ready.split_first().map_or((false, &[][..]), |(first, rest)| (*first, rest));
+        let mut left = THREADS.saturating_sub(self.clients.iter().map(|client| client.threads.len()).sum());
+        let mut ready = ready.iter();
+        self.clients.retain_mut(|client| {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            let before = client.threads.len();
+            let stays = !is_ready || client.serve(left, flags);
+            left = (left + before).saturating_sub(client.threads.len());
+            stays
+        });
+        if accepts {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    /// Accepts the connections that wait, up to the maximum. Others wait, or end if they are too many.
+    fn accept(&mut self) {
+        while self.clients.len() < CLIENTS {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let Ok(number) = accept4(self.listener.as_raw_fd(), flags) else { return };
+            let socket = packet::owned(number);
+            if let Ok(peer) = getsockopt(&socket, sockopt::PeerCredentials) {
+                self.clients.push(Client { socket, user: peer.uid(), threads: Vec::new() });
+            }
+        }
+    }
+
+    /// Sets all flags again, in a scheduler that was just loaded.
+    pub fn flag_again(&self, flags: &impl Flags) {
+        for flagged in self.clients.iter().flat_map(|client| &client.threads) {
+            // A thread that has ended needs no flag.
+            let _ended = flags.flag(flagged.thread.as_fd(), flagged.payer);
+        }
+    }
+
+    /// Returns the number of flagged threads, including those that have ended since.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.clients.iter().map(|client| client.threads.len()).sum()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone = nix::unistd::unlink(&self.path);
+    }
+}
+
+impl Client {
+    /// Serves its requests. Returns false at the end of the connection, after all its flags were removed.
+    fn serve(&mut self, left: usize, flags: &impl Flags) -> bool {
+        let room = left + self.threads.len();
+        for _ in 0..REQUESTS {
+            let packet = match packet::receive(self.socket.as_fd()) {
+                Ok(packet) => packet,
+                Err(Errno::EAGAIN | Errno::EINTR) => return true,
+                Err(_) => break,
+            };
+            let Some(byte) = packet.byte else { break };
+            let result = self.handle(byte, packet.descriptor, room, flags);
+            let reply = Reply { result, counters: flags.counters() }.to_bytes();
+            // A client that does not read its replies is not worth waiting for.
+            let sent = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+            if sent.is_err() {
+                break;
+            }
+        }
+        for flagged in self.threads.drain(..) {
+            let _ended = flags.unflag(flagged.thread.as_fd());
+        }
+        false
+    }
+
+    fn handle(
+        &mut self,
+        byte: u8,
+        thread: Option<OwnedFd>,
+        room: usize,
+        flags: &impl Flags,
+    ) -> Result<(), Errno> {
+        let request = Request::from_byte(byte).ok_or(Errno::EINVAL)?;
+        match (request, thread) {
+            (Request::Counters, _) => Ok(()),
+            (Request::Flag | Request::Unflag, None) => Err(Errno::EBADF),
+            (Request::Flag, Some(thread)) => self.flag(thread, room, flags),
+            (Request::Unflag, Some(thread)) => {
+                let tid = number_of(thread.as_fd())?;
+                let index = self.threads.iter().position(|flagged| flagged.tid == tid);
+                self.threads.remove(index.ok_or(Errno::ENOENT)?);
+                flags.unflag(thread.as_fd())
+            }
+        }
+    }
+
+    fn flag(&mut self, thread: OwnedFd, room: usize, flags: &impl Flags) -> Result<(), Errno> {
+        let Identity { tid, user } = identify(thread.as_fd())?;
+        if self.user != 0 && self.user != user {
+            return Err(Errno::EPERM);
+        }
+        if self.threads.len() >= room.min(THREADS_OF_CLIENT) {
+            self.threads.retain(|flagged| !has_ended(flagged.thread.as_fd()));
+        }
+        // A thread that is flagged twice has one flag.
+        self.threads.retain(|flagged| flagged.tid != tid);
+        if self.threads.len() >= room.min(THREADS_OF_CLIENT) {
+            return Err(Errno::ENOSPC);
+        }
+        flags.flag(thread.as_fd(), user)?;
+        self.threads.push(Flagged { tid, payer: user, thread });
+        Ok(())
+    }
+}
+
+/// Returns whether the thread of a descriptor has ended.
+fn has_ended(thread: BorrowedFd<'_>) -> bool {
+    poll(&mut [PollFd::new(thread, PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
+}
+
+/// Returns the number of a thread, from the `fdinfo` of its descriptor (`man 2 pidfd_open`).
+///
+/// # Errors
+/// `EINVAL` if this is no descriptor of a thread, `ESRCH` if it has ended or is not visible here.
+fn number_of(thread: BorrowedFd<'_>) -> Result<i32, Errno> {
+    let info = read(format!("/proc/self/fdinfo/{}", thread.as_raw_fd()))?;
+    let number = info.lines().find_map(|line| line.strip_prefix("Pid:")).ok_or(Errno::EINVAL)?;
+    number.trim().parse().ok().filter(|tid| *tid > 0).ok_or(Errno::ESRCH)
+}
+
+/// Finds out which thread a descriptor names, and whose it is.
+///
+/// # Errors
+/// `EINVAL` if this is no descriptor of a thread, `ESRCH` if it has ended, `EPERM` if it is in another user namespace, where a user
+/// may have many numbers.
+fn identify(thread: BorrowedFd<'_>) -> Result<Identity, Errno> {
+    let tid = number_of(thread)?;
+    let namespace = |process: i32| fs::read_link(format!("/proc/{process}/ns/user")).map_err(errno_of);
+    if namespace(tid)? != namespace(getpid().as_raw())? {
+        return Err(Errno::EPERM);
+    }
+    let status = read(format!("/proc/{tid}/status"))?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).ok_or(Errno::ESRCH)?;
+    let user = users.split_whitespace().next().and_then(|user| user.parse().ok()).ok_or(Errno::ESRCH)?;
+    // If the thread still exists, no other one had its number.
+    if number_of(thread)? == tid { Ok(Identity { tid, user }) } else { Err(Errno::ESRCH) }
+}
+
+fn read(file: String) -> Result<String, Errno> {
+    fs::read_to_string(file).map_err(errno_of)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is the argument of map_err")]
+fn errno_of(error: std::io::Error) -> Errno {
+    match error.raw_os_error().map(Errno::from_raw) {
+        None | Some(Errno::ENOENT) => Errno::ESRCH,
+        Some(errno) => errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use nix::unistd::gettid;
+    use pronto_expedite::scx::Refused;
+
+    use super::*;
+
+    /// Flags in a table, by the numbers of the threads.
+    #[derive(Debug, Default)]
+    struct Table(RefCell<BTreeMap<i32, u32>>);
+
+    impl Flags for Table {
+        fn flag(&self, thread: BorrowedFd<'_>, payer: u32) -> Result<(), Errno> {
+            self.0.borrow_mut().insert(number_of(thread)?, payer);
+            Ok(())
+        }
+
+        fn unflag(&self, thread: BorrowedFd<'_>) -> Result<(), Errno> {
+            self.0.borrow_mut().remove(&number_of(thread)?).map(drop).ok_or(Errno::ENOENT)
+        }
+
+        fn counters(&self) -> Counters {
+            let mut values = [0; Counters::NUMBER];
+            values[0] = u64::try_from(self.0.borrow().len()).unwrap();
+            Counters::from_values(values)
+        }
+    }
+
+    /// Serves while `use_it` runs in another thread. Returns its result, and the flags after all connections have ended.
+    fn with_server<T: Send>(name: &str, use_it: impl FnOnce(&Path) -> T + Send) -> (T, BTreeMap<i32, u32>) {
+        let path = std::env::temp_dir().join(format!("pronto-scx-{name}-{}.sock", std::process::id()));
+        let (table, mut server) = (Table::default(), Server::listen(&path, None).unwrap());
+        let result = std::thread::scope(|scope| {
+            let user = scope.spawn(|| use_it(&path));
+            while !user.is_finished() || !server.clients.is_empty() {
+                server.turn(Duration::from_millis(1), &table).unwrap();
+            }
+            user.join().unwrap()
+        });
+        drop(server);
+        assert!(!path.exists(), "the socket outlives the server");
+        (result, table.0.into_inner())
+    }
+
+    /// Shows: operations.scx-flags
+    #[test]
+    fn flags_end_with_their_connection() {
+        // The thread that serves, which outlives the connections.
+        let tid = gettid().as_raw();
+        let ((), after) = with_server("ends", |path| {
+            let scheduler = Scheduler::connect_to(path).unwrap();
+            scheduler.flag(tid).unwrap();
+            scheduler.flag(tid).unwrap();
+            assert_eq!(scheduler.counters().unwrap().boosts, 1, "one flag for one thread");
+            let other = Scheduler::connect_to(path).unwrap();
+            assert_eq!(other.unflag(tid), Err(Refused::System(Errno::ENOENT)));
+            scheduler.unflag(tid).unwrap();
+            assert_eq!(scheduler.counters().unwrap().boosts, 0);
+            scheduler.flag(tid).unwrap();
+        });
+        assert!(after.is_empty(), "{after:?}");
+    }
+
+    #[test]
+    fn the_owner_of_a_thread_pays() {
+        let (table, path) =
+            (Table::default(), std::env::temp_dir().join(format!("pronto-scx-pays-{}", std::process::id())));
+        let mut server = Server::listen(&path, None).unwrap();
+        std::thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let scheduler = Scheduler::connect_to(&path).unwrap();
+                scheduler.flag_this_thread().unwrap();
+                (scheduler, gettid().as_raw())
+            });
+            while !user.is_finished() {
+                server.turn(Duration::from_millis(1), &table).unwrap();
+            }
+            let (_scheduler, tid) = user.join().unwrap();
+            assert_eq!(table.0.borrow()[&tid], nix::unistd::getuid().as_raw());
+            assert_eq!(server.threads(), 1);
+        });
+    }
+
+    #[test]
+    fn other_files_are_no_threads() {
+        let file = fs::File::open("/proc/self/status").unwrap();
+        assert_eq!(number_of(file.as_fd()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_second_server_is_refused() {
+        let path = std::env::temp_dir().join(format!("pronto-scx-second-{}", std::process::id()));
+        let _server = Server::listen(&path, None).unwrap();
+        assert_eq!(Server::listen(&path, None).unwrap_err(), ListenError::Occupied(path));
+    }
+}

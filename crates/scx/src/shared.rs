@@ -1,0 +1,75 @@
+//! The structures that the loader and the BPF program share: those of `kernel/scx/pronto_scx.h`.
+
+use pronto_expedite::scx::Counters;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `PRONTO_SCX_VERSION`.
+pub(crate) const VERSION: u32 = 1;
+
+/// `struct terms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawTerms {
+    pub(crate) epoch: u64,
+    pub(crate) grant: u64,
+    pub(crate) floor: u64,
+}
+
+/// `struct parameters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawParameters {
+    pub(crate) version: u32,
+    pub(crate) cpus: u32,
+    pub(crate) slice: u64,
+    pub(crate) thread: RawTerms,
+    pub(crate) user: RawTerms,
+    pub(crate) cpu: RawTerms,
+}
+
+/// `struct report`, whose counters are those of [`Counters::by_name`].
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub(crate) struct RawReport {
+    pub(crate) has_exited: u32,
+    pub(crate) kind: u32,
+    pub(crate) code: i64,
+    pub(crate) reason: [u8; 128],
+    pub(crate) message: [u8; 1024],
+    pub(crate) counters: [u64; Counters::NUMBER],
+}
+
+/// `struct flag`.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawFlag {
+    pub(crate) payer: u32,
+    pub(crate) reserved: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header, with the types that BPF programs get from the kernel.
+    const HEADER: &str = include_str!("../../../kernel/scx/pronto_scx.h");
+
+    #[test]
+    fn the_version_is_that_of_the_header() {
+        assert!(HEADER.contains(&format!("#define PRONTO_SCX_VERSION {VERSION}\n")));
+    }
+
+    #[test]
+    fn the_counters_are_those_of_the_header() {
+        let (_, rest) = HEADER.split_once("struct counters {").unwrap();
+        let (list, _) = rest.split_once("};").unwrap();
+        let fields = list.lines().filter_map(|line| line.trim().strip_prefix("u64 ")?.split(';').next());
+        assert!(fields.eq(Counters::default().by_name().iter().map(|(name, _)| *name)));
+    }
+
+    #[test]
+    fn the_sizes_are_those_of_the_header() {
+        let sizes = [size_of::<RawParameters>(), size_of::<RawReport>(), size_of::<RawFlag>()];
+        assert_eq!(sizes, [16 + 3 * 24, 16 + 128 + 1024 + 9 * 8, 8]);
+    }
+}

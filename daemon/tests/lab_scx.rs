@@ -1,0 +1,284 @@
+//! `pronto expedite scx`: the scheduler is loaded, serves nodes, ends with its program, and gives the machine back to the kernel's own
+//! scheduler.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
+
+use core::time::Duration;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pronto_expedite::scx::Scheduler;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn object() -> PathBuf {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    target.join("lab-bpf").join(release.trim()).join("scx/pronto_scx.bpf.o")
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pronto"));
+    command.args(["expedite", "scx", "--object"]).arg(object()).args(words).stdin(Stdio::null());
+    command
+}
+
+/// The running command. It is killed when this is dropped.
+struct Loader {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Loader {
+    /// Starts the command, and waits until the scheduler is active.
+    fn start() -> Self {
+        let mut child = command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(line.starts_with("the scheduler pronto is active; "), "{line}{}", errors(&mut child));
+        assert_eq!((state(), name()), ("enabled".into(), "pronto".into()));
+        Self { child, output }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Waits for the end. Returns whether the command succeeded, the rest of its output, and its errors.
+    fn end(&mut self) -> (bool, String, String) {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        let errors = errors(&mut self.child);
+        (self.child.wait().unwrap().success(), text, errors)
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+        until("the kernel's own scheduler runs", || state() == "disabled");
+    }
+}
+
+fn errors(child: &mut Child) -> String {
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    errors
+}
+
+fn state() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/state").unwrap().trim().to_owned()
+}
+
+fn name() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default().trim().to_owned()
+}
+
+/// Waits until `is_so` returns true; `what` describes the condition.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    #[expect(clippy::disallowed_methods, reason = "time limits of tests use real time")]
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "timed out waiting until {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A process that computes until this is dropped.
+struct Hog(Child);
+
+impl Hog {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+    }
+
+    /// Returns its CPU time, in ticks of 10 ms.
+    fn time(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.split(' ').nth(11).unwrap().parse().unwrap()
+    }
+
+    /// Waits until the process has run for some time more.
+    fn runs_on(&self) {
+        let before = self.time();
+        until("the process runs on", || self.time() > before + 5);
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Shows: operations.scx-killed
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_killed_loader_gives_the_machine_back() {
+    let _alone = alone();
+    let hogs: Vec<_> = (0..4).map(|_| Hog::start()).collect();
+    let mut loader = Loader::start();
+    hogs.iter().for_each(Hog::runs_on);
+    loader.signal(Signal::SIGKILL);
+    loader.child.wait().unwrap();
+    until("the kernel's own scheduler runs", || state() == "disabled");
+    hogs.iter().for_each(Hog::runs_on);
+    // Its socket is no obstacle.
+    let again = Loader::start();
+    hogs.iter().for_each(Hog::runs_on);
+    drop(again);
+}
+
+/// Shows: operations.scx-end
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_signal_detaches_the_scheduler() {
+    let _alone = alone();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut loader = Loader::start();
+        loader.signal(signal);
+        let (succeeded, text, errors) = loader.end();
+        assert!(
+            succeeded && text.starts_with("the kernel's own scheduler runs\nboosts 0, "),
+            "{text}{errors}"
+        );
+        assert_eq!(state(), "disabled");
+        assert!(!Path::new(pronto_expedite::scx::SOCKET).exists());
+    }
+}
+
+/// Shows: operations.scx-end
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_reason_of_the_kernel_is_printed() {
+    let _alone = alone();
+    let mut loader = Loader::start();
+    // The key that ends every BPF scheduler.
+    fs::write("/proc/sysrq-trigger", "S").unwrap();
+    let (succeeded, text, errors) = loader.end();
+    assert!(!succeeded && text.starts_with("boosts "), "{text}{errors}");
+    assert!(errors.contains("the kernel ended the scheduler: disabled by sysrq-S"), "{errors}");
+    assert!(errors.contains("the kernel's own scheduler runs"), "{errors}");
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_scheduler_starts_again_after_a_change_of_cpus() {
+    let _alone = alone();
+    let hogs: Vec<_> = (0..3).map(|_| Hog::start()).collect();
+    let mut loader = Loader::start();
+    for state in ["0", "1"] {
+        fs::write("/sys/devices/system/cpu/cpu1/online", state).unwrap();
+        let mut line = String::new();
+        loader.output.read_line(&mut line).unwrap();
+        assert!(line.ends_with("; starting it again\n"), "{line}");
+        until("the scheduler runs", || name() == "pronto");
+        hogs.iter().for_each(Hog::runs_on);
+    }
+    loader.signal(Signal::SIGTERM);
+    let (succeeded, text, errors) = loader.end();
+    assert!(succeeded, "{text}{errors}");
+}
+
+fn refusal(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Shows: operations.scx-refused
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn refusals_say_what_is_missing() {
+    let _alone = alone();
+    let short = refusal(&command(&["--slice-us", "2000"]).output().unwrap());
+    assert!(short.contains("the cap of the thread never covers a slice"), "{short}");
+    let mut missing = Command::new(env!("CARGO_BIN_EXE_pronto"));
+    let missing = refusal(&missing.args(["expedite", "scx", "--object", "/nowhere.o"]).output().unwrap());
+    assert!(missing.contains("cannot open /nowhere.o: ENOENT"), "{missing}");
+    let pronto = env!("CARGO_BIN_EXE_pronto");
+    let mut user = Command::new("setpriv");
+    user.args(["--reuid=65534", "--clear-groups", pronto, "expedite", "scx", "--object"]).arg(object());
+    let user = refusal(&user.output().unwrap());
+    assert!(user.contains("may not load BPF programs: it needs root"), "{user}");
+    let loader = Loader::start();
+    let second = refusal(&command(&[]).output().unwrap());
+    assert!(second.contains("the kernel runs the scheduler pronto"), "{second}");
+    // The first one is not disturbed.
+    assert_eq!(state(), "enabled");
+    Scheduler::connect().unwrap().counters().unwrap();
+    drop(loader);
+    assert!(Scheduler::connect().is_err());
+}
+
+/// A node, which is killed when this is dropped.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Shows: operations.scx-node, operations.scx-flags
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_threads_of_a_node_are_boosted_on_request() {
+    let _alone = alone();
+    let folder = Path::new("/tmp/lab-scx");
+    fs::create_dir_all(folder).unwrap();
+    let file = folder.join("1.toml");
+    fs::write(&file, "node = 1\nlisten = [\"shm:/tmp/lab-scx/1.sock\"]\nboost = \"scx\"\n").unwrap();
+    let node = || {
+        let mut node = Command::new(env!("CARGO_BIN_EXE_prontod"));
+        let mut node = Daemon(node.arg("--config").arg(&file).stderr(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        let mut lines = BufReader::new(node.0.stderr.take().unwrap());
+        while !line.contains("listens at") {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "the node has ended");
+        }
+        std::thread::spawn(move || lines.lines().for_each(drop));
+        node
+    };
+    let pronto = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_pronto")).args(words).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let config = file.to_str().unwrap();
+    let without = node();
+    let status = pronto(&["status", "--config", config]);
+    assert!(status.contains("boost     none (scx: the scheduler is not loaded: start "), "{status}");
+    assert!(pronto(&["doctor"]).contains("scx is not available: the scheduler is not loaded"));
+    drop(without);
+
+    let loader = Loader::start();
+    assert!(pronto(&["doctor"]).contains("scx is available; enable it with boost = \"scx\""));
+    let with = node();
+    let status = pronto(&["status", "--config", config]);
+    assert!(status.contains("boost     scx\n"), "{status}");
+    let scheduler = Scheduler::connect().unwrap();
+    let wakeups = || {
+        let counters = scheduler.counters().unwrap();
+        counters.boosts + counters.idle + counters.denied()
+    };
+    let before = wakeups();
+    pronto(&["ping", "--config", config, "--count", "50"]);
+    assert!(wakeups() > before, "no thread of the node is flagged");
+    drop((with, loader));
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The structures that the BPF scheduler and its loader share, also in crates/scx/src/shared.rs. The loader compares their sizes and
+ * PRONTO_SCX_VERSION before it loads the object.
+ */
+#ifndef PRONTO_SCX_H
+#define PRONTO_SCX_H
+
+#include "budget.h"
+
+/* Increased with each change of a structure below, or of its meaning. */
+#define PRONTO_SCX_VERSION 1
+
+/* Section .rodata.parameters: the loader sets all but `version`. */
+struct parameters {
+	u32 version;
+	u32 cpus;		/* possible CPUs */
+	u64 slice;		/* of a boost, in nanoseconds */
+	struct terms thread;
+	struct terms user;
+	struct terms cpu;
+};
+
+/* Wake-ups of flagged threads, by result. */
+struct counters {
+	u64 boosts;
+	u64 idle;		/* no boost, because a CPU was idle */
+	u64 behind;		/* no boost, because of the thread's nice value, class or group */
+	u64 denied_thread;	/* no boost, because this budget was too low */
+	u64 denied_user;
+	u64 denied_cpu;
+	u64 denied_memory;	/* no boost, because there was no account for the user */
+	u64 preempted;		/* slices that ended because another thread waited */
+	u64 boosted_ns;		/* time that threads ran boosted */
+};
+
+/* Section .data.report: written by the scheduler, read by the loader. */
+struct report {
+	u32 has_exited;
+	u32 kind;		/* enum scx_exit_kind */
+	s64 code;
+	char reason[128];
+	char message[1024];
+	struct counters counters;
+};
+
+/* Value of the map `flags`, whose key is a pidfd: a thread to boost. */
+struct flag {
+	u32 payer;		/* user whose account pays */
+	u32 reserved;
+};
+
+#endif
