@@ -170,7 +170,8 @@ fn try_out(workspace: &Workspace, image: &Image, package: &Path) -> Result<Endin
     step.run_to(in_system(&place).args(["apt-get", "update"]), || 0)?;
     // It would be running on that machine.
     let kernel_package = format!("linux-image-{}", kernel.release);
-    let install = ["apt-get", "install", "-y", "--no-install-recommends", &kernel_package];
+    let suite = if kernel.version.contains("~bpo") { "trixie-backports" } else { "trixie" };
+    let install = ["apt-get", "install", "-y", "--no-install-recommends", "-t", suite, &kernel_package];
     step.run_to(in_system(&place).args(install), || 0)?;
     step.done(&format!("Debian 13 with {kernel_package}"));
 
