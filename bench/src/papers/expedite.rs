@@ -220,7 +220,8 @@ const ROWS: &[Row] = &[
             "crates/expedite/tests/lab_tiers.rs::the_module_is_best_then_fifo_then_a_slice",
             "crates/expedite/tests/tiers.rs::a_missing_module_is_reported",
         ],
-        remark: "A module for a stock kernel, and weaker means without it: always real-time, or a short slice.",
+        remark: "A module for a stock kernel, a BPF scheduler where modules are forbidden, and weaker means without both: always \
+                 real-time, or a short slice.",
         ..Row::DEFAULT
     },
     Row {

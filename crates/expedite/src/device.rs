@@ -323,7 +323,7 @@ pub enum Refused {
     NotLoaded,
     /// This user may not open the device.
     #[error(
-        "this user may not open {PATH}: as root, give it to a group of theirs (chgrp GROUP {PATH} && chmod 660 {PATH})"
+        "this user may not open {PATH}: as root, usermod -aG expedite USER, and log in again (without the package: chgrp GROUP {PATH} && chmod 660 {PATH})"
     )]
     NotPermitted,
     /// The thread is another user's.

@@ -34,7 +34,7 @@ const LIMIT: i64 = 5;
 #[non_exhaustive]
 pub enum Refused {
     /// The kernel is older than Linux 6.12, or was built without BPF schedulers.
-    #[error("this kernel has no sched_ext (Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT)")]
+    #[error("this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT, since Linux 6.12)")]
     NoSchedExt,
     /// The loader does not run.
     #[error("the scheduler is not loaded: start `pronto expedite scx` as root")]

@@ -41,7 +41,7 @@ impl fmt::Display for Name {
 #[non_exhaustive]
 pub enum LoadError {
     /// The kernel is older than Linux 6.12, or was built without BPF schedulers.
-    #[error("this kernel has no sched_ext (Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT)")]
+    #[error("this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT, since Linux 6.12)")]
     NoSchedExt,
     /// The kernel was built without type data.
     #[error("this kernel has no type data in {TYPES} (CONFIG_DEBUG_INFO_BTF)")]

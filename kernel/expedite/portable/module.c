@@ -36,7 +36,7 @@ static struct expedite_parameters parameters = {
 };
 
 #define PARAMETER(name, text)                                  \
-	module_param_named(name, parameters.name, uint, 0); \
+	module_param_named(name, parameters.name, uint, 0444); \
 	MODULE_PARM_DESC(name, text)
 
 PARAMETER(slice_us, "Length of a boost after an arrival, in microseconds (10 to 5000)");

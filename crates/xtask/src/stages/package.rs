@@ -31,8 +31,9 @@ mod tests {
     fn the_archive_is_made_by_the_command_of_users_and_then_checked() {
         let plan = plan(&workspace(&[]), Effort::Bounded).unwrap();
         let steps: Vec<_> = plan.steps.iter().map(|step| step.work.to_string()).collect();
-        assert_eq!(steps.len(), 3);
+        assert_eq!(steps.len(), 4);
         assert!(steps[0].contains(" build --release --locked --features pronto-daemon/verbs"), "{steps:?}");
-        assert_eq!(steps[1..], ["cargo xtask package", "the unpacked archive"]);
+        assert!(steps[1].contains(" --package pronto-expedite-preload"), "{steps:?}");
+        assert_eq!(steps[2..], ["cargo xtask package", "the unpacked archive"]);
     }
 }

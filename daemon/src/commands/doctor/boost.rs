@@ -28,7 +28,7 @@ fn finding(machine: &Machine, tier: Tier, tried: Result<(), Missing>) -> Finding
             let advice = match tier {
                 Tier::Module => "or use another tier: those need no module",
                 Tier::Scx => {
-                    "where modules are forbidden: build and load the scheduler as kernel/scx/README.md describes"
+                    "for machines that forbid modules: kernel/scx/README.md says which kernels have it, and how to load it"
                 }
                 Tier::Fifo => "LimitRTPRIO=2 in the systemd unit, or CAP_SYS_NICE",
                 _ => "Linux 6.12 or newer, with its default scheduler",

@@ -48,7 +48,7 @@ fn describe() -> Command {
             "For nodes with boost = \"scx\". The BPF scheduler schedules all ordinary threads of the machine (Linux 6.12 or later, root). It\n\
              ends with this command, however that ends: by SIGINT, SIGTERM or SIGHUP, killed, or because the kernel ejects the scheduler,\n\
              whose reason is printed then (exit code 1). kernel/scx/README.md describes how to build it, and its limits.\n\n\
-             Example:\n  pronto expedite scx --group users",
+             Example:\n  pronto expedite scx --group pronto",
         )
         .arg(
             Arg::new("object")
