@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The portable form of the module: the same sources, without the Rust code of the kernel, compiled ahead of the kernel's own build.
 //!
-//! This file and the folder portable/ stand for the crate `kernel`, as far as the sources use it, on the functions of module.c. The result is one
-//! object for all kernels: it contains no offset of a structure of the kernel, and room for the largest. The C files are compiled for each.
+//! This file and the folder portable/ stand for the crate `kernel`, as far as the sources use it, on the functions of module.c. The
+//! result is one object for all kernels: it contains no offset of a structure of the kernel, and room for the largest. The C files are
+//! compiled for each kernel.
 //!
 //! # Invariants
 //! 1. The declarations are those of module.h and of exported functions of the kernel.

@@ -60,7 +60,7 @@ impl Owner {
     }
 }
 
-/// Returns the user who pays for the boosts of a thread, from its file `status`: the real user id, the first one.
+/// Returns the payer for the boosts of a thread, from its file `status`: the real user id, the first one.
 fn real_user(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
