@@ -11,6 +11,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use crate::failed::{Collector, FailedTest};
+
 /// Number of output lines that are kept for the caller.
 const KEPT_LINES: usize = 200;
 
@@ -42,6 +44,7 @@ pub(crate) struct Outcome {
     pub(crate) tests: Counts,
     /// The reason of each skipped test.
     pub(crate) skipped: Vec<String>,
+    pub(crate) failed: Vec<FailedTest>,
     /// The last lines of its stdout.
     pub(crate) output: Vec<String>,
 }
@@ -119,6 +122,7 @@ impl CommandLine {
             command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{self}`"))?;
         let lines = lines_of(&mut child);
         let (mut tests, mut skipped, mut output) = (Counts::default(), Vec::new(), Vec::new());
+        let mut failed = Collector::default();
         let start = now();
         let end = loop {
             match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
@@ -127,6 +131,7 @@ impl CommandLine {
                         println!("{line}");
                     }
                     tests.add(&line);
+                    failed.add(&line);
                     skipped.extend(reason_of(&line).map(str::to_owned));
                     if output.len() == KEPT_LINES {
                         output.remove(0);
@@ -143,7 +148,7 @@ impl CommandLine {
                 }
             }
         };
-        Ok(Outcome { end, tests, skipped, output })
+        Ok(Outcome { end, tests, skipped, failed: failed.found(), output })
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use crate::child::Counts;
+use crate::failed::FailedTest;
 use crate::stages::{Plan, Stage, Work};
 
 /// A stage that takes more than this multiple of its budget gets a warning. It does not fail, because machines differ.
@@ -16,6 +17,7 @@ pub(crate) struct Line<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) verdict: Verdict,
     pub(crate) tests: Counts,
+    pub(crate) failed: Vec<FailedTest>,
     pub(crate) took: Duration,
     pub(crate) notes: Vec<String>,
 }
@@ -58,7 +60,7 @@ pub(crate) fn plan(stage: &Stage, plan: &Plan) {
     }
 }
 
-/// Prints the closing table, each failure with a command to repeat it, and the sum of all tests. Returns whether all stages passed.
+/// Prints the closing table, each failure with a command to repeat it, each failed test with the end of its output, and the sum of all tests. Returns whether all stages passed.
 pub(crate) fn table(lines: &[Line<'_>]) -> bool {
     println!(
         "\n{:<12} {:>7} {:>7} {:>7} {:>7} {:>7}  result",
@@ -88,6 +90,10 @@ pub(crate) fn table(lines: &[Line<'_>]) -> bool {
                 line.stage.name, line.stage.name
             );
             failures.iter().for_each(|failure| println!("  {failure}"));
+            for test in &line.failed {
+                println!("  failed test {}", test.name);
+                test.output.iter().for_each(|line| println!("    {line}"));
+            }
         }
     }
     println!("\n{} passed, {} failed, {} skipped", sum.passed(), sum.failed, sum.skipped);
@@ -135,6 +141,7 @@ mod tests {
             stage: &ALL[0],
             verdict,
             tests: Counts { returned: 2, failed: 0, skipped: 0, programs: 1 },
+            failed: Vec::new(),
             took,
             notes: Vec::new(),
         }

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::child::{Counts, End, Outcome, now};
+use crate::failed::FailedTest;
 use crate::report::{self, Line, Verdict};
 use crate::stages::{self, Effort, Plan, Stage, Work};
 use crate::tools;
@@ -59,9 +60,9 @@ pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effor
         report::heading(stage);
         let start = now();
         let mut plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
-        let Ran { verdict, tests, skipped } = run_plan(workspace, stage, &plan, effort);
+        let Ran { verdict, tests, skipped, failed } = run_plan(workspace, stage, &plan, effort);
         plan.notes.extend(report::skipped(&skipped));
-        lines.push(Line { stage, verdict, tests, took: start.elapsed(), notes: plan.notes });
+        lines.push(Line { stage, verdict, tests, failed, took: start.elapsed(), notes: plan.notes });
     }
     let good = report::table(&lines);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -82,12 +83,13 @@ struct Ran {
     tests: Counts,
     /// The reason of each skipped test.
     skipped: Vec<String>,
+    failed: Vec<FailedTest>,
 }
 
 fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -> Ran {
-    let (mut tests, mut skipped) = (Counts::default(), Vec::new());
+    let (mut tests, mut skipped, mut failed) = (Counts::default(), Vec::new(), Vec::new());
     if plan.steps.is_empty() {
-        return Ran { verdict: Verdict::NothingRun, tests, skipped };
+        return Ran { verdict: Verdict::NothingRun, tests, skipped, failed };
     }
     let more = if let Effort::Full(time) = effort { 2 * time } else { Duration::ZERO };
     let limit = HANGS_AFTER_BUDGETS * stage.budget + more;
@@ -100,6 +102,7 @@ fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -
                 tests += outcome.tests;
                 let result = judge(&outcome, step.programs, limit);
                 skipped.extend(outcome.skipped);
+                failed.extend(outcome.failed);
                 output = outcome.output;
                 result
             }),
@@ -114,7 +117,7 @@ fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -
         failures.extend(result.err().map(|error| format!("{}: {error:#}", step.work)));
     }
     let verdict = if failures.is_empty() { Verdict::Passed } else { Verdict::Failed(failures) };
-    Ran { verdict, tests, skipped }
+    Ran { verdict, tests, skipped, failed }
 }
 
 fn judge(outcome: &Outcome, programs: usize, limit: Duration) -> Result<()> {

@@ -12,6 +12,8 @@ pub(super) const STAGE: Stage =
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
+    // `cargo test --examples` builds their unit tests alone, and some tests start an example.
+    plan.command(selected(workspace, &["build"]).arg("--examples"));
     plan.tests(command(workspace), 1);
     plan.command(selection(workspace).arg("--doc"));
     plan.command(benches(workspace).args(["--", "--test"]));
@@ -24,7 +26,7 @@ pub(super) fn benches(workspace: &Workspace) -> CommandLine {
     let mut names: Vec<_> =
         workspace.packages.iter().flat_map(|package| package.targets_of("bench")).collect();
     names.sort_unstable();
-    selected(workspace, &["bench", "--profile", "dev"])
+    selected(workspace, &["bench", "--profile", "dev", "--no-fail-fast"])
         .args(names.into_iter().flat_map(|name| ["--bench", name]))
 }
 
@@ -54,13 +56,13 @@ pub(super) fn command(workspace: &Workspace) -> CommandLine {
 /// Returns `cargo test` for every package that is tested in the dev profile. Stages with the same selection share its build, because
 /// cargo unites features over the selected packages.
 pub(crate) fn selection(workspace: &Workspace) -> CommandLine {
-    selected(workspace, &["test"])
+    selected(workspace, &["test", "--no-fail-fast"])
 }
 
 fn selected(workspace: &Workspace, command: &[&str]) -> CommandLine {
     let excluded = workspace.packages.iter().filter(|package| runs_elsewhere(package));
     CommandLine::cargo(command.iter().copied())
-        .args(["--workspace", "--no-fail-fast"])
+        .arg("--workspace")
         .args(excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]))
 }
 
@@ -81,7 +83,7 @@ mod tests {
         assert!(lines(&[]).is_err() && lines(&["Testing ring/line"]).is_err());
         let benches = workspace(&[("bench", Value::Null, &[("bench", "hot_path")])]);
         let line = super::benches(&benches).to_string();
-        assert!(line.ends_with(" bench --profile dev --workspace --no-fail-fast --bench hot_path"), "{line}");
+        assert!(line.ends_with(" bench --profile dev --no-fail-fast --workspace --bench hot_path"), "{line}");
     }
 
     #[test]
@@ -94,7 +96,7 @@ mod tests {
         ]);
         let line = command(&workspace).to_string();
         assert!(line.ends_with(
-            " test --workspace --no-fail-fast --exclude pronto-sim --exclude worlds --lib --bins --examples --test order"
+            " test --no-fail-fast --workspace --exclude pronto-sim --exclude worlds --lib --bins --examples --test order"
         ));
     }
 }
