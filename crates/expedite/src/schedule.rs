@@ -96,7 +96,10 @@ pub fn policy(thread: i32) -> Result<i32, Errno> {
 }
 
 /// Returns the nice value of a thread, also while it is real-time.
-fn nice(thread: i32) -> Result<i32, Errno> {
+///
+/// # Errors
+/// `ESRCH` if there is no such thread.
+pub fn nice(thread: i32) -> Result<i32, Errno> {
     Errno::clear();
     // SAFETY: the call takes numbers only.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, thread.cast_unsigned()) };

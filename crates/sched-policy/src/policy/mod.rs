@@ -12,6 +12,7 @@
 //! | [`occupancy`] | the contents of a socket's queues | coscheduling paper, algorithm 3; and ours |
 //! | [`frequency`] | how much a task communicates | coscheduling paper, formula 1, per decision and per time |
 //! | [`coschedule`] | the weight that this adds: LINUX, DYN, PRED | coscheduling paper, algorithm 2 |
+//! | [`weight`] | the share of a CPU that a communicating process gets, within a bound | coscheduling paper, section 2; ours |
 //! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
 //! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; hints; wait history |
 //! | [`contention`] | contention: whether to poll at all, from polls that were preempted; when to try again | ours |
@@ -67,3 +68,4 @@ pub mod occupancy;
 pub mod share;
 pub mod spin;
 pub mod time;
+pub mod weight;

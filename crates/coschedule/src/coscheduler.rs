@@ -1,0 +1,372 @@
+//! The coscheduler: reads queues, predicts, decides and gives the kernel weights, once per period.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use pronto_sched_policy::policy::auto::{Auto, Change, Interval};
+use pronto_sched_policy::policy::coschedule::Policy as Rule;
+use pronto_sched_policy::policy::frequency::Frequency;
+use pronto_sched_policy::policy::level::Level;
+use pronto_sched_policy::policy::occupancy::Measure;
+use pronto_sched_policy::policy::time::Nanos;
+use pronto_sched_policy::policy::weight::Weight;
+
+use crate::actuator::{self, ActuateError, Actuator, ActuatorKind, Restored};
+use crate::diag::Connection;
+use crate::group::{Member, Members};
+use crate::journal::{Journal, JournalError};
+use crate::process::{Identity, Waiting};
+use crate::reports::Reports;
+use crate::sensor::Sensor;
+use crate::settings::{Past, Policy, Settings};
+use crate::status::{ProcessStatus, Status};
+
+/// Reason why coscheduling cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The kernel cannot be given weights.
+    #[error(transparent)]
+    Actuator(#[from] ActuateError),
+}
+
+/// Coschedules the processes of some groups. Dropping it restores their values.
+#[derive(Debug)]
+pub struct Coscheduler {
+    settings: Settings,
+    sensor: Sensor,
+    actuator: Actuator,
+    journal: Journal,
+    processes: BTreeMap<u32, Process>,
+    reports: Reports,
+    /// Problems that were reported, so that each is reported once.
+    reported: BTreeSet<String>,
+    last_scan: Option<Instant>,
+    scan_took: Duration,
+    totals: Totals,
+}
+
+/// Sums since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Periods.
+    pub ticks: u64,
+    /// Samples of a process.
+    pub samples: u64,
+    /// Of these, samples with a receive queue, and with a send queue, that was not empty.
+    pub with_received: u64,
+    /// See [`Self::with_received`].
+    pub with_sent: u64,
+    /// Changes of the weight of a process.
+    pub changes: u64,
+    /// Time for which this thread worked.
+    pub worked: Duration,
+    /// The longest period's work: from reading queues to the last weight.
+    pub longest: Duration,
+}
+
+/// State of a process.
+#[derive(Debug)]
+struct Process {
+    member: Member,
+    group: usize,
+    frequency: Frequency,
+    /// What the other ends have reported, averaged.
+    carried: Frequency,
+    weight: Weight,
+    auto: Auto,
+    waiting: Option<Waiting>,
+    interval: Interval,
+    changes: u64,
+    /// The kernel refused a change, so no other one is attempted.
+    is_refused: bool,
+}
+
+/// Shortest time between two searches for processes and sockets.
+const SCAN_PERIOD: Duration = Duration::from_millis(100);
+
+/// Share of a CPU for these searches: a search that takes longer is repeated later.
+const SCAN_SHARE: u32 = 50;
+
+impl Coscheduler {
+    /// Begins: restores what an earlier coscheduler with the same journal left behind. Returns the result of that, too.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn begin(settings: Settings) -> Result<(Self, Restored), StartError> {
+        let (mut journal, entries) = Journal::open(&settings.journal)?;
+        let restored = actuator::restore(entries, &mut journal)?;
+        let actuator = Actuator::new(settings.actuator)?;
+        let uses_groups = actuator.kind() == ActuatorKind::ControlGroup;
+        let is_group = |members: &Members| matches!(members, Members::ControlGroup(_));
+        if uses_groups && !settings.groups.iter().all(|group| is_group(&group.members)) {
+            return Err(ActuateError::NeedsControlGroup.into());
+        }
+        let begun = Self {
+            settings,
+            sensor: Sensor::default(),
+            actuator,
+            journal,
+            processes: BTreeMap::new(),
+            reports: Reports::default(),
+            reported: BTreeSet::new(),
+            last_scan: None,
+            scan_took: Duration::ZERO,
+            totals: Totals::default(),
+        };
+        Ok((begun, restored))
+    }
+
+    /// Does the work of one period. Returns problems that occurred for the first time; coscheduling goes on with the other processes.
+    pub fn tick(&mut self) -> Vec<String> {
+        let begun = now();
+        let mut problems = Vec::new();
+        if self.last_scan.is_none_or(|last| begun.duration_since(last) >= self.scan_period()) {
+            self.scan(&mut problems);
+            self.last_scan = Some(begun);
+            self.scan_took = begun.elapsed();
+        }
+        let sampled = now();
+        if let Err(error) = self.sensor.sample() {
+            problems.push(error.to_string());
+        }
+        self.reports.age();
+        for pid in self.processes.keys().copied().collect::<Vec<_>>() {
+            self.decide(pid, &mut problems);
+        }
+        self.totals.ticks += 1;
+        self.totals.worked += begun.elapsed();
+        self.totals.longest = self.totals.longest.max(sampled.elapsed());
+        problems.retain(|problem| self.reported.insert(problem.clone()));
+        problems
+    }
+
+    fn scan_period(&self) -> Duration {
+        SCAN_PERIOD.max(self.scan_took * SCAN_SHARE)
+    }
+
+    /// Finds the processes of the groups and their sockets. A process of several groups belongs to the first.
+    fn scan(&mut self, problems: &mut Vec<String>) {
+        let mut found: BTreeMap<u32, (usize, Member)> = BTreeMap::new();
+        for (number, group) in self.settings.groups.iter().enumerate() {
+            for (pid, member) in group.members.find() {
+                found.entry(pid).or_insert((number, member));
+            }
+        }
+        self.processes.retain(|pid, process| {
+            found.get(pid).is_some_and(|(_, member)| member.identity == process.member.identity)
+        });
+        let identities: BTreeMap<Identity, u32> =
+            found.values().map(|(_, member)| (member.identity, member.parent)).collect();
+        if let Err(error) = self.actuator.adopt(&identities, &mut self.journal) {
+            problems.push(error.to_string());
+        }
+        let pids = found.keys().copied().collect();
+        for (pid, (group, member)) in found {
+            self.processes.entry(pid).or_insert_with(|| Process::new(group, member));
+        }
+        problems.extend(self.sensor.scan(&pids).into_values().map(|error| error.to_string()));
+        if self.settings.past == Past::Auto {
+            self.processes.values_mut().for_each(Process::measure);
+        }
+        self.reported.retain(|problem| problems.contains(problem));
+    }
+
+    /// Predicts for a process, and gives it its weight.
+    fn decide(&mut self, pid: u32, problems: &mut Vec<String>) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let queues = self.sensor.queues(pid);
+        self.totals.samples += 1;
+        self.totals.with_received += u64::from(queues.iter().any(|queue| queue.received.bytes > 0));
+        self.totals.with_sent += u64::from(queues.iter().any(|queue| queue.sent.bytes > 0));
+        let past = match self.settings.past {
+            Past::Fixed(past) => past,
+            Past::Auto => process.auto.past(),
+        };
+        let rule = match self.settings.policy {
+            Policy::Off | Policy::Static => Rule::Linux,
+            Policy::Dynamic => Rule::Dynamic,
+            Policy::Predictive | Policy::Carried => Rule::Predictive,
+        };
+        let current = rule.current(Measure::BytesAndMessages, &queues);
+        process.frequency = process.frequency.advanced(current, past);
+        if self.settings.policy == Policy::Carried {
+            let reports = &self.reports;
+            let reported = self.sensor.connections(pid).map(|connection| reports.level(connection));
+            process.carried = process.carried.advanced(reported.max().unwrap_or(Level::ZERO), past);
+        }
+        let most = self.settings.most;
+        let weight = match self.settings.policy {
+            Policy::Off => Weight::ORDINARY,
+            Policy::Static => most,
+            _ => Weight::of(process.frequency.level().plus(process.carried.level()), most),
+        };
+        if weight == process.weight || process.is_refused {
+            return;
+        }
+        let folder = match self.settings.groups.get(process.group).map(|group| &group.members) {
+            Some(Members::ControlGroup(folder)) => Some(folder.as_path()),
+            _ => None,
+        };
+        match self.actuator.set(process.member.identity, weight, folder, &mut self.journal) {
+            Ok(is_changed) => {
+                process.weight = weight;
+                process.changes += u64::from(is_changed);
+                self.totals.changes += u64::from(is_changed);
+            }
+            Err(error) => {
+                process.is_refused = true;
+                problems
+                    .push(format!("process {pid} ({}) keeps its weight: {error}", process.member.command));
+            }
+        }
+    }
+
+    /// Receives reports of a peer: the frequencies of processes there, by connection as seen from here. Reports are forgotten if they are
+    /// not repeated, and bounded: a peer can raise a process of a group no further than its own queues can.
+    pub fn receive(&mut self, peer: u16, reports: impl IntoIterator<Item = (Connection, Level)>) {
+        self.reports.receive(peer, reports);
+    }
+
+    /// Returns the connections of processes that communicate, with their frequencies, for the nodes at the other ends; in the form for
+    /// [`Self::receive`] there. None unless the policy is [`Policy::Carried`].
+    #[must_use]
+    pub fn reports(&self) -> Vec<(Connection, Level)> {
+        if self.settings.policy != Policy::Carried {
+            return Vec::new();
+        }
+        let communicates = |process: &&Process| process.frequency.level() > QUIET;
+        let of_process = |process: &Process| {
+            let level = process.frequency.level();
+            let connections = self.sensor.connections(process.member.identity.id);
+            connections.map(move |connection| (connection.reversed(), level)).collect::<Vec<_>>()
+        };
+        self.processes.values().filter(communicates).flat_map(of_process).collect()
+    }
+
+    /// Returns the state, for human-readable output.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let processes = self.processes.values().map(|process| ProcessStatus {
+            pid: process.member.identity.id,
+            command: process.member.command.clone(),
+            group: self
+                .settings
+                .groups
+                .get(process.group)
+                .map_or_else(String::new, |group| group.name.clone()),
+            frequency: packets(process.frequency.level()),
+            carried: packets(process.carried.level()),
+            weight: process.weight.as_hundredths(),
+            past: match self.settings.past {
+                Past::Fixed(past) => past.as_millionths(),
+                Past::Auto => process.auto.settled().as_millionths(),
+            },
+            changes: process.changes,
+            is_refused: process.is_refused,
+        });
+        Status {
+            policy: self.settings.policy,
+            actuator: self.actuator.kind().to_string(),
+            period_us: u64::try_from(self.settings.period.as_micros()).unwrap_or(u64::MAX),
+            sockets: self.sensor.len(),
+            ticks: self.totals.ticks,
+            samples: self.totals.samples,
+            with_received: self.totals.with_received,
+            with_sent: self.totals.with_sent,
+            changes: self.totals.changes,
+            worked_us: u64::try_from(self.totals.worked.as_micros()).unwrap_or(u64::MAX),
+            longest_us: u64::try_from(self.totals.longest.as_micros()).unwrap_or(u64::MAX),
+            processes: processes.collect(),
+        }
+    }
+
+    /// Returns the kind of the actuator.
+    #[must_use]
+    pub const fn actuator(&self) -> ActuatorKind {
+        self.actuator.kind()
+    }
+
+    /// Restores the values that all processes and control groups had before.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn end(mut self) -> Result<Restored, ActuateError> {
+        self.restore()
+    }
+
+    fn restore(&mut self) -> Result<Restored, ActuateError> {
+        // Threads and processes that were made since the last scan have inherited changed values.
+        self.scan(&mut Vec::new());
+        self.actuator.restore(&mut self.journal)
+    }
+}
+
+impl Drop for Coscheduler {
+    fn drop(&mut self) {
+        // After `end` there is nothing left to restore. Without it, the journal still has what fails here.
+        let _result = self.restore();
+    }
+}
+
+/// The frequency below which a process is not reported to other nodes: a sixteenth of a packet.
+const QUIET: Level = Level::bytes(256);
+
+/// Returns a level in packets.
+#[expect(clippy::cast_precision_loss, reason = "for human-readable output")]
+fn packets(level: Level) -> f64 {
+    level.as_fixed() as f64 / Level::PACKET.as_fixed() as f64
+}
+
+impl Process {
+    fn new(group: usize, member: Member) -> Self {
+        Self {
+            member,
+            group,
+            frequency: Frequency::NEW,
+            carried: Frequency::NEW,
+            weight: Weight::ORDINARY,
+            auto: Auto::NEW,
+            waiting: None,
+            interval: Interval::default(),
+            changes: 0,
+            is_refused: false,
+        }
+    }
+
+    /// Adapts P to the waits of the process: how long it was ready after each sleep before it ran.
+    fn measure(&mut self) {
+        let Ok(waiting) = self.member.identity.waiting() else { return };
+        if let Some(before) = self.waiting.replace(waiting) {
+            let sleeps = waiting.sleeps.saturating_sub(before.sleeps);
+            self.interval.messages += sleeps;
+            self.interval.waits += sleeps;
+            self.interval.waited =
+                self.interval.waited.after(Nanos(waiting.ready_ns.saturating_sub(before.ready_ns)));
+        }
+        let (auto, change) = self.auto.handle(&self.interval);
+        self.auto = auto;
+        if change != Change::TooFew {
+            self.interval = Interval::default();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the periods of the coscheduler are real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns the file of the journal in the folder of the state.
+#[must_use]
+pub fn journal_in(state: &std::path::Path) -> PathBuf {
+    state.join("coschedule.journal")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use nix::poll::{PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pronto_expedite::schedule;
+use pronto_sched_policy::policy::share::Share;
+
+use super::*;
+use crate::actuator::Choice;
+use crate::settings::Group;
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// A process that never reads its connection, and the other end.
+fn reader() -> (Killed, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    let child = Command::new("cat").stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).spawn();
+    (Killed(child.unwrap()), ours)
+}
+
+fn settings(name: &str, policy: Policy, pids: &[u32]) -> Settings {
+    let folder = std::env::temp_dir().join(format!("pronto-coschedule-{}-{name}", std::process::id()));
+    let group = |pid: &u32| Group { name: format!("g{pid}"), members: Members::Family(*pid) };
+    Settings {
+        policy,
+        period: Settings::PERIOD,
+        past: Past::Fixed(Share::HALF),
+        most: Settings::MOST,
+        actuator: Choice::Only(ActuatorKind::Nice),
+        groups: pids.iter().map(group).collect(),
+        journal: journal_in(&folder),
+    }
+}
+
+/// Begins, unless this user may not lower nice values.
+fn begin(settings: Settings) -> Option<Coscheduler> {
+    match Coscheduler::begin(settings) {
+        Ok((coscheduler, _)) => Some(coscheduler),
+        Err(StartError::Actuator(ActuateError::NicePermission)) => {
+            pronto_skip::because("this user may not lower nice values");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn remove(settings: &Settings) {
+    std::fs::remove_dir_all(settings.journal.parent().unwrap()).unwrap();
+}
+
+/// Lets other processes run for a millisecond.
+fn pause() {
+    poll(&mut [], PollTimeout::from(1_u8)).unwrap();
+}
+
+fn nice(pid: u32) -> i32 {
+    schedule::nice(pid.cast_signed()).unwrap()
+}
+
+#[test]
+fn a_full_queue_raises_its_process_up_to_the_bound_and_an_empty_one_lowers_it() {
+    let (child, mut ours) = reader();
+    let pid = child.0.id();
+    let settings = Settings { most: Weight::hundredths(200), ..settings("bound", Policy::Dynamic, &[pid]) };
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    assert_eq!(coscheduler.tick(), Vec::<String>::new());
+    assert_eq!((nice(pid), coscheduler.status().processes[0].weight), (0, 100));
+    // It floods its own queue: the weight is bounded, so n local tasks keep n / (n + 2) of a CPU.
+    ours.set_nonblocking(true).unwrap();
+    while ours.write(&[1; 1 << 16]).is_ok() {}
+    for _ in 0..20 {
+        coscheduler.tick();
+        assert!(coscheduler.status().processes[0].weight <= 200);
+    }
+    assert_eq!((nice(pid), coscheduler.status().processes[0].weight), (-3, 200));
+    let status = coscheduler.status();
+    assert!(status.with_received >= 20 && status.changes >= 1, "{status:?}");
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(nice(pid), 0);
+    remove(&settings);
+}
+
+#[test]
+fn sent_data_count_for_pred_and_not_for_dyn() {
+    // The peer is this process, which does not read: data stay in the send queue of the child.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (_ours, _) = listener.accept().unwrap();
+    let child = Command::new("cat").arg("/dev/zero").stdout(OwnedFd::from(theirs)).spawn();
+    let child = Killed(child.unwrap());
+    let pid = child.0.id();
+    for (policy, raised) in [(Policy::Predictive, true), (Policy::Dynamic, false)] {
+        let settings = settings(&format!("sent-{policy}"), policy, &[pid]);
+        let Some(mut coscheduler) = begin(settings.clone()) else { return };
+        // Until the queues are full.
+        let mut ticks = 0;
+        loop {
+            coscheduler.tick();
+            ticks += 1;
+            let status = coscheduler.status();
+            if status.with_sent > 20 {
+                assert_eq!(nice(pid) < 0, raised, "{status:?}");
+                break;
+            }
+            assert!(ticks < 30_000, "the child sends nothing: {status:?}");
+            pause();
+        }
+        drop(coscheduler);
+        assert_eq!(nice(pid), 0, "dropping restores");
+        remove(&settings);
+    }
+}
+
+#[test]
+fn a_killed_coscheduler_is_cleaned_up_by_the_next_one() {
+    let (child, _ours) = reader();
+    let pid = child.0.id();
+    schedule::set_nice(pid.cast_signed(), 5).unwrap();
+    let settings = settings("killed", Policy::Static, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    coscheduler.tick();
+    assert_eq!(nice(pid), -1);
+    // As if it were killed: its lock ends, and nothing is restored.
+    let other = settings.journal.with_extension("other");
+    coscheduler.journal = Journal::open(&other).unwrap().0;
+    core::mem::forget(coscheduler);
+    let (coscheduler, restored) =
+        Coscheduler::begin(Settings { policy: Policy::Off, ..settings.clone() }).unwrap();
+    assert_eq!(restored, Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(nice(pid), 5);
+    drop(coscheduler);
+    remove(&settings);
+}
+
+#[test]
+fn values_of_somebody_else_are_left() {
+    let (child, _ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("left", Policy::Static, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    coscheduler.tick();
+    assert_eq!(nice(pid), -6);
+    schedule::set_nice(pid.cast_signed(), 10).unwrap();
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 0, gone: 0, left: 1 });
+    assert_eq!(nice(pid), 10);
+    remove(&settings);
+}
+
+#[test]
+fn children_of_a_raised_process_do_not_keep_the_weight() {
+    if !pronto_expedite::process::has_children_lists() {
+        return pronto_skip::because("the kernel does not list the children of processes");
+    }
+    let shell = Command::new("sh").args(["-c", "read go; sleep 1000 & wait"]).stdin(Stdio::piped()).spawn();
+    let mut shell = Killed(shell.unwrap());
+    let pid = shell.0.id();
+    let settings = settings("children", Policy::Static, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    coscheduler.tick();
+    assert_eq!(nice(pid), -6);
+    writeln!(shell.0.stdin.take().unwrap(), "go").unwrap();
+    let mut tries = 0;
+    let sleeper = loop {
+        if let Some(sleeper) = pronto_expedite::process::descendants(pid).first() {
+            break *sleeper;
+        }
+        tries += 1;
+        assert!(tries < 30_000, "the shell has started nothing");
+        pause();
+    };
+    assert_eq!(nice(sleeper), -6, "inherited");
+    let restored = coscheduler.end().unwrap();
+    assert_eq!((nice(pid), nice(sleeper), restored.restored), (0, 0, 2), "{restored:?}");
+    schedule::set_nice(sleeper.cast_signed(), 0).unwrap();
+    kill(Pid::from_raw(sleeper.cast_signed()), Signal::SIGKILL).unwrap();
+    remove(&settings);
+}
+
+#[test]
+fn reports_of_a_peer_raise_a_process_with_empty_queues_and_are_forgotten() {
+    let (child, ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("carried", Policy::Carried, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    coscheduler.tick();
+    assert_eq!(coscheduler.reports(), [], "it is quiet");
+    let connection =
+        Connection { protocol: 6, local: ours.peer_addr().unwrap(), remote: ours.local_addr().unwrap() };
+    // A forged report is worth no more than full queues.
+    for _ in 0..20 {
+        coscheduler.receive(2, [(connection, Level::MOST)]);
+        coscheduler.tick();
+        assert!(coscheduler.status().processes[0].weight <= 400);
+    }
+    assert_eq!(nice(pid), -6);
+    for _ in 0..100 {
+        coscheduler.tick();
+    }
+    assert_eq!(nice(pid), 0, "{:?}", coscheduler.status());
+    drop(coscheduler);
+    remove(&settings);
+}
+
+#[test]
+fn a_process_that_communicates_is_reported_as_its_peer_sees_it() {
+    let (child, mut ours) = reader();
+    let settings = settings("reports", Policy::Carried, &[child.0.id()]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    ours.write_all(&[1; 8_192]).unwrap();
+    coscheduler.tick();
+    let expected =
+        Connection { protocol: 6, local: ours.local_addr().unwrap(), remote: ours.peer_addr().unwrap() };
+    let reports = coscheduler.reports();
+    assert_eq!(reports.iter().map(|(connection, _)| *connection).collect::<Vec<_>>(), [expected]);
+    assert!(reports[0].1 >= Level::packets(2));
+    drop(coscheduler);
+    remove(&settings);
+}
+
+#[test]
+fn a_group_without_control_group_and_a_second_coscheduler_are_refused() {
+    let (child, _ours) = reader();
+    let settings = settings("refused", Policy::Predictive, &[child.0.id()]);
+    let groups = Settings { actuator: Choice::Only(ActuatorKind::ControlGroup), ..settings.clone() };
+    let error = Coscheduler::begin(groups).unwrap_err();
+    assert!(matches!(error, StartError::Actuator(ActuateError::NeedsControlGroup)), "{error}");
+    let slices = Settings { actuator: Choice::Auto, ..settings.clone() };
+    if let Ok((_first, _)) = Coscheduler::begin(slices.clone()) {
+        let error = Coscheduler::begin(slices).unwrap_err();
+        assert!(matches!(error, StartError::Journal(JournalError::InUse(_))), "{error}");
+    }
+    remove(&settings);
+}

@@ -1,0 +1,95 @@
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn inode(file: &impl AsFd) -> u64 {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())).unwrap();
+    let link = link.to_str().unwrap().strip_prefix("socket:[").unwrap().strip_suffix(']').unwrap();
+    link.parse().unwrap()
+}
+
+fn find(diag: &mut Diag, inode: u64) -> Option<Socket> {
+    let mut found = None;
+    diag.all(|socket| found = if socket.inode == inode { Some(socket) } else { found }).unwrap();
+    found
+}
+
+#[test]
+fn unread_bytes_of_tcp_unix_and_udp_are_seen_at_the_receiver() {
+    let mut diag = Diag::open().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    sender.write_all(&[0; 3_000]).unwrap();
+    let seen = find(&mut diag, inode(&receiver)).expect("an established connection");
+    assert_eq!(seen.occupancy.received, Queue { bytes: 3_000, messages: 1 });
+    let connection = seen.connection.unwrap();
+    assert_eq!(
+        (connection.local, connection.remote),
+        (receiver.local_addr().unwrap(), sender.local_addr().unwrap())
+    );
+    let other = find(&mut diag, inode(&sender)).unwrap();
+    assert_eq!(other.connection, Some(connection.reversed()));
+
+    let (one, mut two) = UnixStream::pair().unwrap();
+    two.write_all(&[0; 500]).unwrap();
+    assert_eq!(find(&mut diag, inode(&one)).unwrap().occupancy.received.bytes, 500);
+    assert!(find(&mut diag, inode(&two)).unwrap().occupancy.sent.bytes >= 500, "as memory of the sender");
+
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+    from.send_to(&[0; 100], udp.local_addr().unwrap()).unwrap();
+    assert!(find(&mut diag, inode(&udp)).unwrap().occupancy.received.bytes >= 100);
+}
+
+#[test]
+fn single_sockets_are_asked_for_without_the_others() {
+    let mut diag = Diag::open().unwrap();
+    let listener = TcpListener::bind("[::1]:0").unwrap();
+    let mut keys = Vec::new();
+    let mut streams = Vec::new();
+    for bytes in 0..100 {
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        sender.write_all(&vec![0; bytes]).unwrap();
+        keys.push(find(&mut diag, inode(&receiver)).unwrap().key);
+        streams.push((sender, Some(receiver)));
+    }
+    let (one, mut two) = UnixStream::pair().unwrap();
+    two.write_all(b"unix").unwrap();
+    keys.push(find(&mut diag, inode(&one)).unwrap().key);
+    let mut seen = Vec::new();
+    diag.some(&keys, |socket| seen.push(socket.occupancy.received.bytes)).unwrap();
+    assert_eq!(seen, (0..100).chain([4]).collect::<Vec<_>>());
+    // Closed by the process, which had read everything: no socket with this cookie holds data.
+    streams[0].1 = None;
+    drop(one);
+    seen.clear();
+    diag.some(&keys, |socket| seen.push(socket.occupancy.received.bytes)).unwrap();
+    assert_eq!(seen, (1..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_missing_process_has_no_namespace() {
+    let error = Diag::open_in_namespace_of(i32::MAX as u32).unwrap_err();
+    assert!(matches!(error, DiagError::Namespace(_, Errno::ENOENT)), "{error}");
+}
+
+#[test]
+fn truncated_and_unknown_replies_are_errors() {
+    assert!(matches!(Messages(&[0; 7]).next(), Some(Err(DiagError::Malformed))));
+    // A length beyond the buffer, and one shorter than the header, which would never end.
+    for length in [100_u32, 4, 0] {
+        let mut message = [0_u8; 16];
+        message[..4].copy_from_slice(&length.to_ne_bytes());
+        assert!(matches!(Messages(&message).next(), Some(Err(DiagError::Malformed))), "{length}");
+    }
+    let mut none = |_| panic!("no socket");
+    assert!(matches!(each_inet(&[0; 20], TCP, &mut none), Err(DiagError::Malformed)));
+    assert!(matches!(each_unix(&[0; 8], &mut none), Err(DiagError::Malformed)));
+    // An attribute of length zero.
+    assert!(matches!(each_unix(&[0; 24], &mut none), Err(DiagError::Malformed)));
+}

@@ -1,0 +1,210 @@
+//! The journal: what the kernel was given, and its value before, so that it can be restored after a crash.
+//!
+//! A line is written before the first change of a thread or a control group. The kernel keeps it if this process is killed. If the machine
+//! stops, there is nothing to restore.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use serde::{Deserialize, Serialize};
+
+use crate::process::Identity;
+
+/// Values of a thread before its first change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadBefore {
+    /// Number of its process.
+    pub process: u32,
+    /// The thread.
+    pub thread: Identity,
+    /// Its nice value.
+    pub nice: i32,
+    /// Its time slice in nanoseconds; 0 is the kernel's.
+    pub slice_ns: u64,
+}
+
+/// Value of a control group before its first change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlGroupBefore {
+    /// The file with its weight.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: String,
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// A thread was changed.
+    Thread(ThreadBefore),
+    /// A control group was changed.
+    ControlGroup(ControlGroupBefore),
+}
+
+/// Reason why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// Another process coschedules with the same journal.
+    #[error("{} is in use: another process coschedules on this machine; end it, or choose another --state", .0.display())]
+    InUse(PathBuf),
+    /// The file cannot be read or written.
+    #[error("{}: {}", .0.display(), .1)]
+    File(PathBuf, io::Error),
+}
+
+/// Lines that are no longer needed before the file is written again.
+const STALE_LINES: usize = 1_000;
+
+/// A journal in a file, which no other process has open.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: Flock<File>,
+    lines: usize,
+}
+
+impl Journal {
+    /// Opens the journal in `path`, whose folder is made if it does not exist. Returns the entries of a process that ended without
+    /// restoring what it had changed. A line that was cut off is left out: its change was not made.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open(path: &Path) -> Result<(Self, Vec<Entry>), JournalError> {
+        let failed = |error| JournalError::File(path.to_owned(), error);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let file = loop {
+            let file = lock(path)?;
+            let locked = file.metadata().map_err(failed)?.ino();
+            // Its owner may have replaced it between the opening and the lock.
+            if fs::metadata(path).is_ok_and(|named| named.ino() == locked) {
+                break file;
+            }
+        };
+        let text = fs::read_to_string(path).map_err(failed)?;
+        let entries = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        Ok((Self { path: path.to_owned(), file, lines: text.lines().count() }, entries))
+    }
+
+    /// Writes an entry. It is in the file when this returns.
+    ///
+    /// # Errors
+    /// [`JournalError::File`]. The change must not be made then.
+    pub fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let mut line = serde_json::to_string(entry).map_err(|error| self.failed(error.into()))?;
+        line.push('\n');
+        self.file.write_all(line.as_bytes()).map_err(|error| self.failed(error))?;
+        self.lines += 1;
+        Ok(())
+    }
+
+    /// Writes the file again if most of its lines are stale. `live` are the entries that are still needed.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub fn compact(
+        &mut self,
+        live: &BTreeMap<Identity, ThreadBefore>,
+        groups: &[ControlGroupBefore],
+    ) -> Result<(), JournalError> {
+        if self.lines < live.len() + groups.len() + STALE_LINES {
+            return Ok(());
+        }
+        // The new file replaces the old one in one step, so that no moment without entries exists.
+        let path = self.path.with_extension("new");
+        let _absent = fs::remove_file(&path);
+        let next = Self { file: lock(&path)?, path: self.path.clone(), lines: 0 };
+        let old = core::mem::replace(self, next);
+        let threads = live.values().map(|thread| Entry::Thread(*thread));
+        for entry in threads.chain(groups.iter().cloned().map(Entry::ControlGroup)) {
+            self.write(&entry)?;
+        }
+        fs::rename(&path, &self.path).map_err(|error| self.failed(error))?;
+        drop(old);
+        Ok(())
+    }
+
+    /// Empties the journal, after everything was restored.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub fn clear(&mut self) -> Result<(), JournalError> {
+        self.lines = 0;
+        self.file.set_len(0).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> JournalError {
+        JournalError::File(self.path.clone(), error)
+    }
+}
+
+/// Opens a file for appending and locks it.
+fn lock(path: &Path) -> Result<Flock<File>, JournalError> {
+    let failed = |error| JournalError::File(path.to_owned(), error);
+    // Readable by this user alone: it lists processes of others. A link that somebody else has put there is not followed.
+    let mut options = File::options();
+    options.create(true).append(true).read(true).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
+    match Flock::lock(options.open(path).map_err(failed)?, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => Ok(file),
+        Err((_, Errno::EAGAIN)) => Err(JournalError::InUse(path.to_owned())),
+        Err((_, errno)) => Err(failed(errno.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("pronto-journal-{}-{name}", std::process::id())).join("journal")
+    }
+
+    fn entry(id: u32) -> Entry {
+        Entry::Thread(ThreadBefore { process: 1, thread: Identity { id, started: 5 }, nice: 3, slice_ns: 0 })
+    }
+
+    #[test]
+    fn entries_survive_their_writer() {
+        let path = path("survive");
+        let (mut journal, before) = Journal::open(&path).unwrap();
+        assert_eq!(before, []);
+        let group =
+            Entry::ControlGroup(ControlGroupBefore { file: "/x/cpu.weight".into(), text: "100".into() });
+        journal.write(&entry(7)).unwrap();
+        journal.write(&group).unwrap();
+        assert!(matches!(Journal::open(&path), Err(JournalError::InUse(_))));
+        drop(journal);
+        // The writer was killed within a line.
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"{\"thread\":{\"proc").unwrap();
+        let (mut journal, before) = Journal::open(&path).unwrap();
+        assert_eq!(before, [entry(7), group]);
+        journal.clear().unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1, []);
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn stale_lines_are_removed() {
+        let path = path("stale");
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        for id in 0..2_000 {
+            journal.write(&entry(id)).unwrap();
+        }
+        let Entry::Thread(kept) = entry(1_999) else { unreachable!() };
+        journal.compact(&[(kept.thread, kept)].into(), &[]).unwrap();
+        journal.write(&entry(2_000)).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1, [entry(1_999), entry(2_000)]);
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+}

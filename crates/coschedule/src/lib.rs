@@ -1,0 +1,15 @@
+//! Coscheduling of unmodified processes (Solsona et al., *Predictive Coscheduling Implementation in a Non-dedicated Linux Cluster*, 2001).
+#![forbid(unsafe_code)]
+
+pub mod actuator;
+mod coscheduler;
+pub mod diag;
+pub mod group;
+pub mod journal;
+pub mod process;
+mod reports;
+pub mod sensor;
+pub mod settings;
+pub mod status;
+
+pub use coscheduler::{Coscheduler, StartError, Totals, journal_in};

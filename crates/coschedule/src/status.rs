@@ -1,0 +1,57 @@
+//! State of a coscheduler, for `pronto coschedule top`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Policy;
+
+/// State of a coscheduler. Sums count since its start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The policy.
+    pub policy: Policy,
+    /// The name of the actuator.
+    pub actuator: String,
+    /// Time between two samples, in microseconds.
+    pub period_us: u64,
+    /// Sockets that a sample reads.
+    pub sockets: usize,
+    /// Periods.
+    pub ticks: u64,
+    /// Samples of a process.
+    pub samples: u64,
+    /// Of these, samples with a receive queue that was not empty.
+    pub with_received: u64,
+    /// Of these, samples with a send queue that was not empty.
+    pub with_sent: u64,
+    /// Changes of the weight of a process.
+    pub changes: u64,
+    /// Time for which the coscheduler worked, in microseconds.
+    pub worked_us: u64,
+    /// The longest time from reading queues to the last weight of a period, in microseconds.
+    pub longest_us: u64,
+    /// The processes.
+    pub processes: Vec<ProcessStatus>,
+}
+
+/// State of a process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub command: String,
+    /// The name of its group.
+    pub group: String,
+    /// Its frequency, in packets of 4096 bytes.
+    pub frequency: f64,
+    /// The frequency that other nodes report for the other ends of its connections, in packets.
+    pub carried: f64,
+    /// Its weight in hundredths.
+    pub weight: u32,
+    /// P, in millionths.
+    pub past: u32,
+    /// Changes of its weight.
+    pub changes: u64,
+    /// The kernel refused a change.
+    pub is_refused: bool,
+}
