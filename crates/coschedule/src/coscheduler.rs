@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
 use pronto_sched_policy::policy::auto::{Auto, Change, Interval};
@@ -16,7 +16,7 @@ use pronto_sched_policy::policy::weight::Weight;
 use crate::actuator::{self, ActuateError, Actuator, ActuatorKind, Restored};
 use crate::diag::Connection;
 use crate::group::{Member, Members};
-use crate::journal::{Journal, JournalError};
+use crate::journal::{self, Journal, JournalError};
 use crate::process::{Identity, Waiting};
 use crate::reports::Reports;
 use crate::sensor::Sensor;
@@ -99,8 +99,10 @@ impl Coscheduler {
     /// # Errors
     /// [`StartError`].
     pub fn begin(settings: Settings) -> Result<(Self, Restored), StartError> {
-        let (mut journal, entries) = Journal::open(&settings.journal)?;
-        let restored = actuator::restore(entries, &mut journal)?;
+        let restored = actuator::restore_abandoned(&settings.state)?;
+        let (mut journal, entries) = Journal::open(&journal::own(&settings.state))?;
+        // Of an earlier process with the number of this one.
+        let restored = restored.plus(actuator::restore(entries, &mut journal)?);
         let actuator = Actuator::new(settings.actuator)?;
         let uses_groups = actuator.kind() == ActuatorKind::ControlGroup;
         let is_group = |members: &Members| matches!(members, Members::ControlGroup(_));
@@ -158,6 +160,16 @@ impl Coscheduler {
                 found.entry(pid).or_insert((number, member));
             }
         }
+        let others = journal::threads_in(&journal::others(&self.settings.state));
+        found.retain(|pid, (_, member)| {
+            let is_taken = others.contains(&member.identity);
+            if is_taken {
+                let name = &member.command;
+                problems
+                    .push(format!("process {pid} ({name}) is left out: another coscheduler has changed it"));
+            }
+            !is_taken
+        });
         self.processes.retain(|pid, process| {
             found.get(pid).is_some_and(|(_, member)| member.identity == process.member.identity)
         });
@@ -300,10 +312,25 @@ impl Coscheduler {
         self.restore()
     }
 
+    /// Returns the folder of the state.
+    #[must_use]
+    pub fn state(&self) -> &Path {
+        &self.settings.state
+    }
+
+    /// Returns the time between two samples.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        self.settings.period
+    }
+
     fn restore(&mut self) -> Result<Restored, ActuateError> {
         // Threads and processes that were made since the last scan have inherited changed values.
         self.scan(&mut Vec::new());
-        self.actuator.restore(&mut self.journal)
+        let restored = self.actuator.restore(&mut self.journal)?;
+        // An empty journal that stays is harmless.
+        let _removed = self.journal.remove();
+        Ok(restored)
     }
 }
 
@@ -360,12 +387,6 @@ impl Process {
 #[expect(clippy::disallowed_methods, reason = "the periods of the coscheduler are real time")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Returns the file of the journal in the folder of the state.
-#[must_use]
-pub fn journal_in(state: &std::path::Path) -> PathBuf {
-    state.join("coschedule.journal")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A line is written before the first change of a thread or a control group. The kernel keeps it if this process is killed. If the machine
 //! stops, there is nothing to restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -51,8 +51,8 @@ pub enum Entry {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// Another process coschedules with the same journal.
-    #[error("{} is in use: another process coschedules on this machine; end it, or choose another --state", .0.display())]
+    /// Another coscheduler has the journal open.
+    #[error("{} is in use by another coscheduler", .0.display())]
     InUse(PathBuf),
     /// The file cannot be read or written.
     #[error("{}: {}", .0.display(), .1)]
@@ -141,9 +141,52 @@ impl Journal {
         self.file.set_len(0).map_err(|error| self.failed(error))
     }
 
+    /// Removes the file, which must be empty.
+    ///
+    /// # Errors
+    /// [`JournalError::File`].
+    pub fn remove(&self) -> Result<(), JournalError> {
+        fs::remove_file(&self.path).map_err(|error| self.failed(error))
+    }
+
     fn failed(&self, error: io::Error) -> JournalError {
         JournalError::File(self.path.clone(), error)
     }
+}
+
+/// End of the name of a journal.
+const SUFFIX: &str = ".journal";
+
+/// Returns the journal of this process in the folder of the state.
+#[must_use]
+pub fn own(state: &Path) -> PathBuf {
+    state.join(format!("coschedule-{}{SUFFIX}", std::process::id()))
+}
+
+/// Returns the journals in the folder of the state, except that of this process.
+#[must_use]
+pub fn others(state: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(state) else { return Vec::new() };
+    let is_journal = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("coschedule-") && name.ends_with(SUFFIX))
+    };
+    let own = own(state);
+    entries.flatten().map(|entry| entry.path()).filter(|path| is_journal(path) && *path != own).collect()
+}
+
+/// Returns the threads in journals, which other coschedulers may have open.
+#[must_use]
+pub fn threads_in(journals: &[PathBuf]) -> BTreeSet<Identity> {
+    let texts = journals.iter().filter_map(|path| fs::read_to_string(path).ok());
+    let mut found = BTreeSet::new();
+    for text in texts {
+        found.extend(text.lines().filter_map(|line| match serde_json::from_str(line) {
+            Ok(Entry::Thread(before)) => Some(before.thread),
+            _ => None,
+        }));
+    }
+    found
 }
 
 /// Opens a file for appending and locks it.

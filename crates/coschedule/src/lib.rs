@@ -9,7 +9,9 @@ pub mod journal;
 pub mod process;
 mod reports;
 pub mod sensor;
+pub mod service;
 pub mod settings;
 pub mod status;
 
-pub use coscheduler::{Coscheduler, StartError, Totals, journal_in};
+pub use coscheduler::{Coscheduler, StartError, Totals};
+pub use service::Service;

@@ -64,8 +64,8 @@ pub struct Settings {
     pub actuator: Choice,
     /// The processes.
     pub groups: Vec<Group>,
-    /// File of the journal.
-    pub journal: PathBuf,
+    /// Folder of the state: the journal and the status.
+    pub state: PathBuf,
 }
 
 impl Settings {

@@ -2,7 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::Identity;
 use crate::settings::Policy;
+
+/// A running coscheduler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its process.
+    pub process: Identity,
+    /// Its state.
+    #[serde(flatten)]
+    pub coscheduler: Status,
+}
 
 /// State of a coscheduler. Sums count since its start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -25,6 +25,7 @@ mod waits;
 pub use access::RuleError;
 pub use builder::{Builder, SPIN_DOWN};
 pub use config::address::{self, Address};
+pub use config::coschedule::{CoscheduleConfig, CoscheduleGroup, PastConfig};
 pub use config::{Config, ConfigError};
 pub use error::NodeError;
 pub use host::NodeHost;

@@ -35,9 +35,9 @@ pub use pronto_core::session::{
 };
 pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
-    Address, Boost, Builder, Config, ConfigError, Connect, Down, EVENTS_HELD, Events, HandlerFuture,
-    MAX_FUTURES, Missed, Node, NodeError, NodeHost, PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds,
-    region,
+    Address, Boost, Builder, Config, ConfigError, Connect, CoscheduleConfig, CoscheduleGroup, Down,
+    EVENTS_HELD, Events, HandlerFuture, MAX_FUTURES, Missed, Node, NodeError, NodeHost, PastConfig,
+    PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds, region,
 };
 pub use pronto_node::{admin, credentials, progress, topology};
 pub use pronto_rpc as rpc;

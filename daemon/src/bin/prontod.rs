@@ -4,6 +4,8 @@
 
 #[path = "../cli_pages.rs"]
 mod cli_pages;
+#[path = "../coscheduling.rs"]
+mod coscheduling;
 #[path = "../stopping.rs"]
 mod stopping;
 
@@ -53,6 +55,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let config = Config::read(&options.config)?;
     let in_file = || options.config.display().to_string();
     let builder = Node::from_config(&config).with_context(in_file)?;
+    let (builder, coscheduling) = coscheduling::prepare(&config, builder).with_context(in_file)?;
     tracing_subscriber::fmt().with_max_level(options.log).with_writer(std::io::stderr).without_time().init();
     if options.check {
         builder.check().with_context(in_file)?;
@@ -87,7 +90,12 @@ fn run(options: &Options) -> anyhow::Result<()> {
             }
         }
     })?;
-    stopping::run_until_signal(node, &stop, &options.config, Duration::from_secs(options.drain))
+    let coscheduling = coscheduling.map(|prepared| prepared.start(&node, &config)).transpose()?;
+    let result = stopping::run_until_signal(node, &stop, &options.config, Duration::from_secs(options.drain));
+    if let Some(coscheduling) = coscheduling {
+        coscheduling.stop();
+    }
+    result
 }
 
 /// Installs a panic hook that also prints the last flight-recorder entries of all threads.

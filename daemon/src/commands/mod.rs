@@ -1,9 +1,11 @@
 //! The subcommands, one file each.
 
+mod coschedule;
 mod demo;
 mod demo_node;
 mod doctor;
 mod expedite;
+mod family;
 mod ping;
 mod reach;
 mod signals;
@@ -34,6 +36,7 @@ pub(crate) const ALL: &[Subcommand] = &[
     doctor::SUBCOMMAND,
     trust::SUBCOMMAND,
     expedite::SUBCOMMAND,
+    coschedule::SUBCOMMAND,
     demo_node::SUBCOMMAND,
 ];
 
@@ -56,6 +59,15 @@ fn run_one_of(all: &[Subcommand], options: &ArgMatches) -> anyhow::Result<ExitCo
     let (name, options) = options.subcommand().expect("clap requires a subcommand");
     let subcommand = all.iter().find(|subcommand| subcommand.name == name);
     (subcommand.expect("clap accepts only listed subcommands").run)(options)
+}
+
+/// Moves the cursor to the top left corner, and clears the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Returns a name without characters that control a terminal: its owner has chosen it.
+fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    name.trim_end().chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }
 
 /// Writes to standard output. A closed pipe is an error here, not a panic.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use pronto_sched_policy::policy::weight::Weight;
 
-use crate::journal::{Entry, Journal, JournalError};
+use crate::journal::{self, Entry, Journal, JournalError};
 use crate::process::Identity;
 use control_group::ControlGroups;
 use threads::{Means, Threads};
@@ -196,6 +196,25 @@ pub fn restore(entries: Vec<Entry>, journal: &mut Journal) -> Result<Restored, A
     Ok(result)
 }
 
+/// Restores what coschedulers have changed that ended without doing so, and removes their journals. Those of running ones are left.
+///
+/// # Errors
+/// A journal cannot be written.
+pub fn restore_abandoned(state: &Path) -> Result<Restored, ActuateError> {
+    let mut result = Restored::default();
+    for path in journal::others(state) {
+        match Journal::open(&path) {
+            Ok((mut journal, entries)) => {
+                result = result.plus(restore(entries, &mut journal)?);
+                journal.remove()?;
+            }
+            Err(JournalError::InUse(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(result)
+}
+
 /// The result of restoring one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum One {
@@ -205,6 +224,16 @@ enum One {
 }
 
 impl Restored {
+    /// Returns the sums.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            restored: self.restored + other.restored,
+            gone: self.gone + other.gone,
+            left: self.left + other.left,
+        }
+    }
+
     const fn add(&mut self, one: One) {
         match one {
             One::Restored => self.restored += 1,

@@ -41,7 +41,7 @@ fn settings(name: &str, policy: Policy, pids: &[u32]) -> Settings {
         most: Settings::MOST,
         actuator: Choice::Only(ActuatorKind::Nice),
         groups: pids.iter().map(group).collect(),
-        journal: journal_in(&folder),
+        state: folder,
     }
 }
 
@@ -58,7 +58,7 @@ fn begin(settings: Settings) -> Option<Coscheduler> {
 }
 
 fn remove(settings: &Settings) {
-    std::fs::remove_dir_all(settings.journal.parent().unwrap()).unwrap();
+    std::fs::remove_dir_all(&settings.state).unwrap();
 }
 
 /// Lets other processes run for a millisecond.
@@ -133,9 +133,10 @@ fn a_killed_coscheduler_is_cleaned_up_by_the_next_one() {
     let Some(mut coscheduler) = begin(settings.clone()) else { return };
     coscheduler.tick();
     assert_eq!(nice(pid), -1);
-    // As if it were killed: its lock ends, and nothing is restored.
-    let other = settings.journal.with_extension("other");
-    coscheduler.journal = Journal::open(&other).unwrap().0;
+    // As if it were killed: its lock ends, and nothing is restored. Its number was another one.
+    let others = settings.state.join("coschedule-1.journal");
+    std::fs::rename(journal::own(&settings.state), &others).unwrap();
+    coscheduler.journal = Journal::open(&settings.state.join("none")).unwrap().0;
     core::mem::forget(coscheduler);
     let (coscheduler, restored) =
         Coscheduler::begin(Settings { policy: Policy::Off, ..settings.clone() }).unwrap();
@@ -233,14 +234,35 @@ fn a_process_that_communicates_is_reported_as_its_peer_sees_it() {
 #[test]
 fn a_group_without_control_group_and_a_second_coscheduler_are_refused() {
     let (child, _ours) = reader();
-    let settings = settings("refused", Policy::Predictive, &[child.0.id()]);
+    let slices = Choice::Only(ActuatorKind::Slice);
+    let settings = Settings { actuator: slices, ..settings("refused", Policy::Predictive, &[child.0.id()]) };
     let groups = Settings { actuator: Choice::Only(ActuatorKind::ControlGroup), ..settings.clone() };
     let error = Coscheduler::begin(groups).unwrap_err();
     assert!(matches!(error, StartError::Actuator(ActuateError::NeedsControlGroup)), "{error}");
-    let slices = Settings { actuator: Choice::Auto, ..settings.clone() };
-    if let Ok((_first, _)) = Coscheduler::begin(slices.clone()) {
-        let error = Coscheduler::begin(slices).unwrap_err();
-        assert!(matches!(error, StartError::Journal(JournalError::InUse(_))), "{error}");
-    }
+    let (first, _) = Coscheduler::begin(settings.clone()).unwrap();
+    let error = Coscheduler::begin(settings.clone()).unwrap_err();
+    assert!(matches!(error, StartError::Journal(JournalError::InUse(_))), "{error}");
+    drop(first);
+    remove(&settings);
+}
+
+#[test]
+fn a_process_that_another_coscheduler_has_changed_is_left_out() {
+    let (child, _ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("taken", Policy::Static, &[pid]);
+    let Some(mut first) = begin(settings.clone()) else { return };
+    first.tick();
+    assert_eq!(nice(pid), -6);
+    // The journal of this process would be the same one.
+    std::fs::rename(journal::own(&settings.state), settings.state.join("coschedule-1.journal")).unwrap();
+    let (mut second, _) = Coscheduler::begin(settings.clone()).unwrap();
+    let problems = second.tick();
+    assert!(problems.len() == 1 && problems[0].contains("another coscheduler"), "{problems:?}");
+    assert_eq!(second.tick(), Vec::<String>::new(), "reported once");
+    assert_eq!(second.end().unwrap(), Restored::default());
+    assert_eq!(nice(pid), -6);
+    first.end().unwrap();
+    assert_eq!(nice(pid), 0);
     remove(&settings);
 }

@@ -12,7 +12,7 @@ use crate::Builder;
 const NO_DEFAULT: [&str; 4] = ["node", "name", "listen", "peer"];
 
 /// Keys that the document shows as comments, because they have no default or one that is no constant.
-const COMMENTED: [&str; 14] = [
+const COMMENTED: [&str; 15] = [
     "spin_down_us",
     "plaintext",
     "tcp.busy_poll_packets",
@@ -27,10 +27,11 @@ const COMMENTED: [&str; 14] = [
     "trust.key",
     "trust.authorities",
     "trust.revoked",
+    "coschedule.state",
 ];
 
 /// Tables of the file, each with a text that leads to a key in it.
-const TABLES: [(&str, &str); 8] = [
+const TABLES: [(&str, &str); 9] = [
     ("", ""),
     ("peer.", "[[peer]]\n"),
     ("limits.", "[limits]\n"),
@@ -39,6 +40,7 @@ const TABLES: [(&str, &str); 8] = [
     ("tcp.", "[tcp]\n"),
     ("placement.", "[placement]\n"),
     ("trust.", "[trust]\n"),
+    ("coschedule.", "[coschedule]\n"),
 ];
 
 /// Returns the block of the document that has every key.

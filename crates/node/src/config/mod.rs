@@ -2,6 +2,7 @@
 
 pub mod address;
 pub(crate) mod checks;
+pub mod coschedule;
 #[cfg(test)]
 mod documented;
 mod shape;
@@ -22,6 +23,7 @@ use thiserror::Error;
 
 use crate::access::{Rule, RuleError};
 use crate::config::address::{Address, AddressError};
+use crate::config::coschedule::CoscheduleConfig;
 use crate::links::{Connect, IDLE};
 use crate::rdma::Rdma;
 use crate::serving::futures::MAX_FUTURES;
@@ -88,6 +90,8 @@ pub struct Config {
     /// Rules of which peers may use which message types. Without a rule: every peer all of them.
     #[serde(default)]
     pub allow: Vec<AllowConfig>,
+    /// Coscheduling of processes by `prontod`.
+    pub coschedule: Option<CoscheduleConfig>,
 }
 
 /// The times at which a node has links to its peers, in a configuration.

@@ -36,6 +36,11 @@ impl Level {
         self.0 / ONE
     }
 
+    /// Returns the level of `units` units of 2^-32 of a packet.
+    pub const fn fixed(units: u64) -> Self {
+        Self(units)
+    }
+
     /// Returns the level in units of 2^-32 of a packet.
     pub const fn as_fixed(self) -> u64 {
         self.0

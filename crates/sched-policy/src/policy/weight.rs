@@ -17,7 +17,8 @@ const PRIORITY: u64 = 20;
 /// Weights of the nice values from 0 to -19, in hundredths: each is about 1.25 times the one before (`sched_prio_to_weight` in
 /// `kernel/sched/core.c`).
 const NICE: [u32; 20] = [
-    100, 125, 156, 191, 238, 305, 380, 477, 595, 733, 932, 1165, 1423, 1794, 2302, 2838, 3546, 4505, 5488, 7007,
+    100, 125, 156, 191, 238, 305, 380, 477, 595, 733, 932, 1165, 1423, 1794, 2302, 2838, 3546, 4505, 5488,
+    7007,
 ];
 
 impl Weight {
@@ -69,7 +70,11 @@ mod tests {
         assert_eq!(Weight::of(Level::ZERO, MOST), Weight::ORDINARY);
         assert_eq!(Weight::of(Level::packets(10), MOST).as_hundredths(), 150, "(20 + 10) / 20");
         assert_eq!(Weight::of(Level::packets(20), MOST).as_hundredths(), 200);
-        assert_eq!(Weight::of(Level::bytes(2048), MOST).as_hundredths(), 102, "half a packet is 2.5, rounded down");
+        assert_eq!(
+            Weight::of(Level::bytes(2048), MOST).as_hundredths(),
+            102,
+            "half a packet is 2.5, rounded down"
+        );
     }
 
     #[test]

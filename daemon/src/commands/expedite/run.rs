@@ -1,24 +1,17 @@
 //! `pronto expedite run`: starts a command and flags the files that it and its children open.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsString};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command, value_parser};
-use nix::errno::Errno;
-use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
-use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use pronto_expedite::follow::Followed;
 use pronto_expedite::process::{descendants, raise_descriptor_limit};
 
 use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
 use crate::commands::Subcommand;
-use crate::commands::signals::{self, Signals};
+use crate::commands::family::{self, Family};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "run", describe, run };
 
@@ -47,87 +40,20 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     require_children_lists()?;
     let words: Vec<&OsString> = options.get_many("command").expect("clap asks for it").collect();
     let mut scanning = Scanning::begin(terms(options), &KINDS, Followed::New, options)?;
-    // The children of processes that end become children of this one.
-    prctl::set_child_subreaper(true).context("adopting the command's children")?;
-    let mut signals = Signals::block(signals::ENDS.into_iter().chain([Signal::SIGCHLD]))?;
-    let main = start(&words)?;
+    let mut signals = family::block_signals()?;
+    let mut family = Family::start(&words)?;
     // Only now: the command keeps the limit with which this one was started.
     raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
-    let mut code = None;
-    loop {
-        let family: BTreeSet<_> = descendants(std::process::id()).into_iter().collect();
-        scanning.scan(&family);
+    let code = loop {
+        let members: BTreeSet<_> = descendants(std::process::id()).into_iter().collect();
+        scanning.scan(&members);
         if let Some(received) = signals.next_within(scanning.pause())? {
-            let has_ended = code.is_some();
-            match received.signal {
-                Signal::SIGCHLD => {}
-                // The command has it already.
-                Signal::SIGINT if received.is_from_terminal && !has_ended => {}
-                signal if has_ended => family.iter().for_each(|pid| send(pid_of(*pid), signal)),
-                // It is not reaped yet, so the number is its own.
-                signal => send(main, signal),
-            }
+            family.pass_on(received, &members);
         }
-        if reap(main, &mut code)? == Left::Nobody {
-            break;
+        if let Some(code) = family.reap()? {
+            break code;
         }
-    }
+    };
     scanning.end()?;
-    Ok(ExitCode::from(code.unwrap_or(FAILURE)))
-}
-
-/// Sends a signal to a process, which may have ended.
-fn send(to: Pid, signal: Signal) {
-    let _ = kill(to, signal);
-}
-
-fn pid_of(pid: u32) -> Pid {
-    Pid::from_raw(pid.cast_signed())
-}
-
-/// Starts a command with no signal blocked, and as `SIGPIPE` is by default: the runtime of this program ignores that signal.
-fn start(words: &[&OsString]) -> anyhow::Result<Pid> {
-    let text = |bytes: &[u8]| CString::new(bytes).context("an argument or a variable contains a NUL byte");
-    let arguments: Vec<_> = words.iter().map(|word| text(word.as_bytes())).collect::<Result<_, _>>()?;
-    let variables =
-        std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
-    let variables: Vec<_> = variables.map(|variable| text(&variable)).collect::<Result<_, _>>()?;
-    let program = arguments.first().expect("clap asks for it");
-    let started = PosixSpawnAttr::init().and_then(|mut attributes| {
-        attributes.set_sigmask(&SigSet::empty())?;
-        attributes.set_sigdefault(&SigSet::from_iter([Signal::SIGPIPE]))?;
-        attributes
-            .set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
-        posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes, &arguments, &variables)
-    });
-    started.with_context(|| format!("cannot start {}", program.to_string_lossy()))
-}
-
-/// Exit code if that of the command is not known.
-const FAILURE: u8 = 1;
-
-#[derive(Debug, PartialEq, Eq)]
-enum Left {
-    Somebody,
-    Nobody,
-}
-
-/// Waits for children that have ended. Stores the exit code of `main`: as a shell does, 128 plus the signal that has ended it.
-fn reap(main: Pid, code: &mut Option<u8>) -> anyhow::Result<Left> {
-    loop {
-        let (pid, its_code) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) => (pid, u8::try_from(code).unwrap_or(FAILURE)),
-            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + u8::try_from(signal as i32).unwrap_or(0)),
-            Ok(WaitStatus::StillAlive) => return Ok(Left::Somebody),
-            Ok(_) | Err(Errno::EINTR) => continue,
-            Err(Errno::ECHILD) => return Ok(Left::Nobody),
-            // A real-time signal has ended a child, which this was not told.
-            Err(Errno::EINVAL) if code.is_none() && kill(main, None) == Err(Errno::ESRCH) => (main, FAILURE),
-            Err(Errno::EINVAL) => continue,
-            Err(errno) => return Err(errno).context("waiting for the command"),
-        };
-        if pid == main {
-            *code = Some(its_code);
-        }
-    }
+    Ok(ExitCode::from(code))
 }

@@ -14,15 +14,12 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_expedite::Device;
 
 use crate::commands::signals::{self, Signals};
-use crate::commands::{Subcommand, write_stdout};
+use crate::commands::{CLEAR, Subcommand, write_stdout};
 use interval::{Interval, Seen};
 use owner::By;
 use table::Sort;
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "top", describe, run };
-
-/// Moves the cursor to the top left corner, and clears the screen.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Maximum time between two readings of the counters. The module forgets a thread two seconds after its last arrival.
 const READING: Duration = Duration::from_secs(1);

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::commands::printable;
+
 /// Kind of the owner of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
@@ -77,12 +79,6 @@ fn cgroup(text: &str) -> &str {
     let unified = groups().find(|(controllers, path)| controllers.is_empty() && *path != "/");
     let of_cpu = || groups().find(|(controllers, _)| controllers.split(',').any(|name| name == "cpu"));
     unified.or_else(of_cpu).map_or("/", |(_, path)| path)
-}
-
-/// Returns a name without characters that control a terminal: its owner has chosen it.
-pub(super) fn printable(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    name.trim_end().chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use pronto_expedite::{Counts, Totals};
 use serde_json::{Map, Value, json};
 
 use super::interval::{Interval, Row};
-use super::owner::{By, Owner, printable};
+use super::owner::{By, Owner};
+use crate::commands::printable;
 
 /// The column by whose values rows are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

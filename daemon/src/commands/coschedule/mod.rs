@@ -1,0 +1,88 @@
+//! `pronto coschedule`: runs processes of communicating programs at the same time on different nodes; one file per subcommand.
+
+mod restore;
+mod run;
+mod top;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use pronto_coschedule::actuator::Restored;
+use pronto_coschedule::service::default_state;
+
+use super::{Subcommand, run_one_of, with_subcommands};
+
+pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "coschedule", describe, run };
+
+/// The subcommands, in the order of the help.
+const ALL: &[Subcommand] = &[run::SUBCOMMAND, top::SUBCOMMAND, restore::SUBCOMMAND];
+
+fn describe() -> Command {
+    let command = Command::new("coschedule")
+        .about("Gives communicating programs, which need not know of it, more of the CPU while data wait in their sockets")
+        .after_help(
+            "A process whose sockets hold data gets a larger weight, so that it runs when its correspondents on other nodes do. prontod\n\
+             does the same for the groups of its configuration, and exchanges what it finds with other nodes (docs/operations.md).\n\n\
+             Examples:\n  pronto coschedule run -- mpirun -n 2 ./program\n  pronto coschedule top",
+        );
+    with_subcommands(command, ALL)
+}
+
+fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
+    run_one_of(ALL, options)
+}
+
+/// Adds the option for the folder of the state.
+fn with_state(command: Command) -> Command {
+    command.arg(
+        Arg::new("state")
+            .long("state")
+            .value_name("FOLDER")
+            .value_parser(value_parser!(PathBuf))
+            .help("Folder of the journal and of the status [default: /run/pronto for root, else $XDG_RUNTIME_DIR/pronto]"),
+    )
+}
+
+fn state(options: &ArgMatches) -> PathBuf {
+    options.get_one::<PathBuf>("state").cloned().unwrap_or_else(default_state)
+}
+
+/// Writes a line to standard error, which may be closed.
+fn report(text: &str) {
+    let _ = writeln!(std::io::stderr(), "pronto coschedule: {text}");
+}
+
+/// Returns the result of restoring in words; `None` if there was nothing to restore.
+fn in_words(restored: Restored) -> Option<String> {
+    let Restored { restored, gone, left } = restored;
+    if restored + gone + left == 0 {
+        return None;
+    }
+    let others = match left {
+        0 => String::new(),
+        left => format!("; {left} left, because something else has changed them"),
+    };
+    Some(format!("restored the weights of {restored} threads or control groups, {gone} had ended{others}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_is_found_by_its_name() {
+        describe().debug_assert();
+        for subcommand in ALL {
+            assert_eq!((subcommand.describe)().get_name(), subcommand.name);
+        }
+    }
+
+    #[test]
+    fn nothing_to_restore_is_not_reported() {
+        assert_eq!(in_words(Restored::default()), None);
+        let words = in_words(Restored { restored: 2, gone: 1, left: 1 }).unwrap_or_default();
+        assert!(words.contains("of 2 threads") && words.contains("1 left"), "{words}");
+    }
+}
