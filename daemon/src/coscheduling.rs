@@ -4,14 +4,13 @@
 //! address until that node has reported one of its own connections; until then it reports to all nodes.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, bail};
-use core::time::Duration;
 use pronto::rpc::Peer;
 use pronto::{
     Builder, Config, CoscheduleConfig, CoscheduleGroup, Message, Node, NodeHost, NodeId, PastConfig, Payload,
@@ -23,6 +22,7 @@ use pronto_coschedule::service::default_state;
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
 use pronto_sched_policy::policy::level::Level;
 use pronto_sched_policy::policy::weight::Weight;
+use pronto_sync::atomic::{AtomicBool, Ordering};
 
 /// Frequencies of the processes of a node, by connection. Empty ones make a node known to the others.
 #[derive(Debug, Message)]
@@ -220,7 +220,7 @@ impl Exchange {
 
     /// Sends reports to the nodes at the other ends of the connections.
     fn send(&mut self, reports: Vec<(Connection, Level)>) {
-        let greets = self.periods % GREETING == 0;
+        let greets = self.periods.is_multiple_of(GREETING);
         self.periods += 1;
         let mut by_node: BTreeMap<u16, Vec<Report>> = BTreeMap::new();
         for (connection, level) in reports {

@@ -60,7 +60,8 @@ fn prontod(dir: &Path, node: u16, peer: u16, command: &str) -> Killed {
          groups = [{{ name = \"job\", command = \"{command}\" }}]\n"
     );
     std::fs::write(&file, text).expect("the folder is writable");
-    let daemon = Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--config").arg(&file).stderr(Stdio::piped()).spawn();
+    let daemon =
+        Command::new(env!("CARGO_BIN_EXE_prontod")).arg("--config").arg(&file).stderr(Stdio::piped()).spawn();
     let mut daemon = Killed(daemon.expect("the program starts"));
     let mut lines = BufReader::new(daemon.0.stderr.take().expect("piped")).lines();
     let found = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("policy carried, by nice")));
@@ -112,7 +113,9 @@ fn a_daemon_raises_a_process_because_its_correspondent_has_data_and_restores_it(
     eventually("node 2 reports its process to node 1", || nice(&sender) < 0);
     eventually("the status shows it", || {
         row(&dir.join("state-1")).is_some_and(|row| {
-            row["carried"].as_f64() > Some(1.0) && row["frequency"] == 0.0 && row["weight"].as_u64() > Some(100)
+            row["carried"].as_f64() > Some(1.0)
+                && row["frequency"] == 0.0
+                && row["weight"].as_u64() > Some(100)
         })
     });
     // Killed, so that it restores nothing; the command does.

@@ -76,7 +76,7 @@ struct Process {
     member: Member,
     group: usize,
     frequency: Frequency,
-    /// What the other ends have reported, averaged.
+    /// Frequency that the other ends have reported, averaged.
     carried: Frequency,
     weight: Weight,
     auto: Auto,

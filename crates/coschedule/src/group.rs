@@ -114,17 +114,27 @@ mod tests {
         }
     }
 
+    /// Shows: operations.coschedule-groups
     #[test]
     fn processes_are_found_by_name_and_forgotten_when_they_end() {
         // The name of a copy is its own, so that no other `cat` is counted.
-        let name = format!("pronto-cat-{}", std::process::id());
+        let name = format!("cat-{}-copied", std::process::id());
         let path = std::env::temp_dir().join(&name);
         fs::copy("/bin/cat", &path).unwrap();
         let child = Killed(Command::new(&path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
         fs::remove_file(&path).unwrap();
         let pid = child.0.id();
         let group = Members::Named(name.clone());
-        let found = group.find();
+        // The kernel sets the name a moment after the parent goes on.
+        let mut tries = 0;
+        let found = loop {
+            let found = group.find();
+            if !found.is_empty() {
+                break found;
+            }
+            tries += 1;
+            assert!(tries < 30_000, "the process has no name");
+        };
         assert_eq!(found.keys().collect::<Vec<_>>(), [&pid]);
         assert_eq!(found[&pid].command.as_bytes(), &name.as_bytes()[..name.len().min(NAME)]);
         drop(child);

@@ -1,4 +1,4 @@
-//! The journal: what the kernel was given, and its value before, so that it can be restored after a crash.
+//! The journal: values of threads and control groups before they were changed, so that they can be restored after a crash.
 //!
 //! A line is written before the first change of a thread or a control group. The kernel keeps it if this process is killed. If the machine
 //! stops, there is nothing to restore.

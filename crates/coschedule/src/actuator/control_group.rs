@@ -79,7 +79,7 @@ impl Group {
             let file = folder.join(name);
             let read = fs::read_to_string(&file).and_then(|text| {
                 let original = text.trim().parse().map_err(io::Error::other)?;
-                // The same value, to learn now whether it may be written.
+                // Its own value, to learn now whether it may be written.
                 fs::write(&file, text.trim())?;
                 Ok((text.trim().to_owned(), original))
             });

@@ -17,7 +17,7 @@ use crate::process::{self, Identity, Stat};
 /// Shortest time slice that the kernel accepts (`kernel/sched/fair.c`, since Linux 6.12).
 const SHORTEST: Duration = Duration::from_micros(100);
 
-/// What is changed of a thread.
+/// Attributes of a thread that are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Means {
     pub(super) nice: bool,

@@ -1,3 +1,5 @@
+//! Queries about sockets of this process, and malformed replies.
+
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -9,6 +11,16 @@ fn inode(file: &impl AsFd) -> u64 {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())).unwrap();
     let link = link.to_str().unwrap().strip_prefix("socket:[").unwrap().strip_suffix(']').unwrap();
     link.parse().unwrap()
+}
+
+/// Evaluates `holds` until it is true. Data may take a moment, even over the loopback device.
+fn eventually(mut holds: impl FnMut() -> bool) {
+    let mut tries = 0;
+    while !holds() {
+        tries += 1;
+        assert!(tries < 30_000, "never");
+        std::thread::yield_now();
+    }
 }
 
 fn find(diag: &mut Diag, inode: u64) -> Option<Socket> {
@@ -24,8 +36,9 @@ fn unread_bytes_of_tcp_unix_and_udp_are_seen_at_the_receiver() {
     let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (receiver, _) = listener.accept().unwrap();
     sender.write_all(&[0; 3_000]).unwrap();
-    let seen = find(&mut diag, inode(&receiver)).expect("an established connection");
-    assert_eq!(seen.occupancy.received, Queue { bytes: 3_000, messages: 1 });
+    let expected = Queue { bytes: 3_000, messages: 1 };
+    eventually(|| find(&mut diag, inode(&receiver)).is_some_and(|seen| seen.occupancy.received == expected));
+    let seen = find(&mut diag, inode(&receiver)).unwrap();
     let connection = seen.connection.unwrap();
     assert_eq!(
         (connection.local, connection.remote),
@@ -42,7 +55,7 @@ fn unread_bytes_of_tcp_unix_and_udp_are_seen_at_the_receiver() {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let from = UdpSocket::bind("127.0.0.1:0").unwrap();
     from.send_to(&[0; 100], udp.local_addr().unwrap()).unwrap();
-    assert!(find(&mut diag, inode(&udp)).unwrap().occupancy.received.bytes >= 100);
+    eventually(|| find(&mut diag, inode(&udp)).unwrap().occupancy.received.bytes >= 100);
 }
 
 #[test]
@@ -61,15 +74,16 @@ fn single_sockets_are_asked_for_without_the_others() {
     let (one, mut two) = UnixStream::pair().unwrap();
     two.write_all(b"unix").unwrap();
     keys.push(find(&mut diag, inode(&one)).unwrap().key);
-    let mut seen = Vec::new();
-    diag.some(&keys, |socket| seen.push(socket.occupancy.received.bytes)).unwrap();
-    assert_eq!(seen, (0..100).chain([4]).collect::<Vec<_>>());
+    let mut seen = |keys: &[Key]| {
+        let mut seen = Vec::new();
+        diag.some(keys, |socket| seen.push(socket.occupancy.received.bytes)).unwrap();
+        seen
+    };
+    eventually(|| seen(&keys) == (0..100).chain([4]).collect::<Vec<_>>());
     // Closed by the process, which had read everything: no socket with this cookie holds data.
     streams[0].1 = None;
     drop(one);
-    seen.clear();
-    diag.some(&keys, |socket| seen.push(socket.occupancy.received.bytes)).unwrap();
-    assert_eq!(seen, (1..100).collect::<Vec<_>>());
+    eventually(|| seen(&keys) == (1..100).collect::<Vec<_>>());
 }
 
 #[test]
