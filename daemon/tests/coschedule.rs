@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
 use pronto_expedite::schedule;
 use serde_json::Value;
 
@@ -118,7 +121,18 @@ fn a_daemon_raises_a_process_because_its_correspondent_has_data_and_restores_it(
                 && row["weight"].as_u64() > Some(100)
         })
     });
-    // Killed, so that it restores nothing; the command does.
+    // Killed while the weight is raised, so that it restores nothing; the command does. On a busy machine reports may be late, so that
+    // the weight is lowered for a moment.
+    let pid = Pid::from_raw(one.0.id().cast_signed());
+    eventually("the weight is raised while the daemon stands still", || {
+        kill(pid, Signal::SIGSTOP).expect("it runs");
+        waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED).expect("it stops");
+        let is_raised = nice(&sender) < 0;
+        if !is_raised {
+            kill(pid, Signal::SIGCONT).expect("it runs");
+        }
+        is_raised
+    });
     one.0.kill().expect("it runs");
     one.0.wait().expect("it ends");
     assert!(nice(&sender) < 0);
