@@ -41,6 +41,7 @@ fn every_subject_is_reported_and_the_exit_code_shows_problems() {
         "idle",
         "topology",
         "cgroup",
+        "coschedule",
         "rdma",
         "busy poll",
         "napi",

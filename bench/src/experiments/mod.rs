@@ -9,6 +9,7 @@ pub(crate) mod comm_fig2;
 mod comm_fig3;
 mod comm_fig4;
 mod completion;
+mod cosched_cost;
 mod cosched_scale;
 mod cosched_sim;
 mod expedite;
@@ -75,6 +76,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &expedite::TENTH,
     &expedite::COMPUTING,
     &expedite::NICE,
+    &cosched_cost::EXPERIMENT,
     &cosched_sim::EXPERIMENT,
     &wait_sim::EXPERIMENT,
     &cosched_scale::EXPERIMENT,

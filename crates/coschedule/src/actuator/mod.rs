@@ -196,6 +196,14 @@ pub fn restore(entries: Vec<Entry>, journal: &mut Journal) -> Result<Restored, A
     Ok(result)
 }
 
+/// Checks that this process may use an actuator. Control groups are checked when they are used.
+///
+/// # Errors
+/// [`ActuateError`].
+pub fn check(kind: ActuatorKind) -> Result<(), ActuateError> {
+    Actuator::new(Choice::Only(kind)).map(drop)
+}
+
 /// Restores what coschedulers have changed that ended without doing so, and removes their journals. Those of running ones are left.
 ///
 /// # Errors

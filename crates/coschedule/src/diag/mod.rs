@@ -27,7 +27,8 @@ use thiserror::Error;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use wire::{
-    AttributeHeader, InetId, InetReply, InetRequest, MessageHeader, UnixQueues, UnixReply, UnixRequest,
+    AttributeHeader, InetId, InetReply, InetRequest, MessageHeader, TcpRequest, UnixQueues, UnixReply,
+    UnixRequest,
 };
 
 /// A connection: the addresses of its ends, and its protocol.
@@ -149,11 +150,23 @@ impl Diag {
     /// # Errors
     /// [`DiagError::Query`], [`DiagError::Malformed`]. A kernel without UDP or Unix diagnosis is no error: such sockets are missing.
     pub fn all(&mut self, mut each: impl FnMut(Socket)) -> Result<(), DiagError> {
-        self.inet(TCP, &mut each)?;
+        self.tcp(&mut each)?;
         self.inet(UDP, &mut each)?;
         let sequence = self.next_sequence();
         self.send(UnixRequest::all(sequence).as_bytes())?;
-        self.receive_all(sequence, |body| each_unix(body, &mut each))
+        self.receive_all(sequence, |body| each_unix(body, &mut each))?;
+        Ok(())
+    }
+
+    /// Lists the TCP sockets of both families in one request, which saves a pass over the kernel's table, or by family where the kernel does
+    /// not know it any more.
+    fn tcp(&mut self, each: &mut impl FnMut(Socket)) -> Result<(), DiagError> {
+        let sequence = self.next_sequence();
+        self.send(TcpRequest::all(sequence).as_bytes())?;
+        match self.receive_all(sequence, |body| each_inet(body, TCP, each))? {
+            Listed::All => Ok(()),
+            Listed::Unknown => self.inet(TCP, each),
+        }
     }
 
     fn inet(&mut self, protocol: u8, each: &mut impl FnMut(Socket)) -> Result<(), DiagError> {
@@ -228,7 +241,7 @@ impl Diag {
         &mut self,
         sequence: u32,
         mut each: impl FnMut(&[u8]) -> Result<(), DiagError>,
-    ) -> Result<(), DiagError> {
+    ) -> Result<Listed, DiagError> {
         loop {
             let length = self.receive()?;
             for message in Messages(&self.buffer[..length]) {
@@ -236,11 +249,10 @@ impl Diag {
                 match header.kind {
                     // Left over from a request that was given up.
                     _ if header.sequence != sequence => {}
-                    wire::DONE => return Ok(()),
-                    // This kind of sockets has no diagnosis in this kernel.
-                    wire::ERROR if is_missing(errno_of(body)?) => return Ok(()),
+                    wire::DONE => return Ok(Listed::All),
+                    wire::ERROR if is_missing(errno_of(body)?) => return Ok(Listed::Unknown),
                     wire::ERROR => return Err(DiagError::Query(errno_of(body)?)),
-                    wire::BY_FAMILY => each(body)?,
+                    wire::BY_FAMILY | wire::TCP_SOCKETS => each(body)?,
                     _ => return Err(DiagError::Malformed),
                 }
             }
@@ -276,6 +288,15 @@ impl Diag {
             }
         }
     }
+}
+
+/// The end of a list of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    /// All were listed.
+    All,
+    /// The kernel does not know the request, or has no diagnosis for this kind of sockets.
+    Unknown,
 }
 
 /// Returns whether the kernel has no diagnosis for a kind of sockets.

@@ -87,6 +87,28 @@ fn single_sockets_are_asked_for_without_the_others() {
 }
 
 #[test]
+fn one_request_lists_the_tcp_sockets_of_both_families() {
+    let mut diag = Diag::open().unwrap();
+    let mut own = Vec::new();
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(address).unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        own.push((inode(&sender), sender, listener.accept().unwrap()));
+    }
+    let mut listed = |list: &mut dyn FnMut(&mut Diag, &mut Vec<u64>)| {
+        let mut found = Vec::new();
+        list(&mut diag, &mut found);
+        found.retain(|inode| own.iter().any(|(own, ..)| own == inode));
+        found.sort_unstable();
+        found
+    };
+    let one = listed(&mut |diag, found| diag.tcp(&mut |socket| found.push(socket.inode)).unwrap());
+    let by_family =
+        listed(&mut |diag, found| diag.inet(TCP, &mut |socket| found.push(socket.inode)).unwrap());
+    assert_eq!((one.len(), &one), (2, &by_family));
+}
+
+#[test]
 fn a_missing_process_has_no_namespace() {
     let error = Diag::open_in_namespace_of(i32::MAX as u32).unwrap_err();
     assert!(matches!(error, DiagError::Namespace(_, Errno::ENOENT)), "{error}");

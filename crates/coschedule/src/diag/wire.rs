@@ -5,6 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `SOCK_DIAG_BY_FAMILY`.
 pub(super) const BY_FAMILY: u16 = 20;
+/// `TCPDIAG_GETSOCK`: the older request, which lists the TCP sockets of both address families in one pass over the kernel's table.
+pub(super) const TCP_SOCKETS: u16 = 18;
 /// `NLMSG_ERROR`.
 pub(super) const ERROR: u16 = 2;
 /// `NLMSG_DONE`.
@@ -67,6 +69,18 @@ pub(super) struct InetRequest {
     padding: u8,
     states: u32,
     id: InetId,
+}
+
+/// `struct inet_diag_req`, with its header.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct TcpRequest {
+    header: MessageHeader,
+    /// Of no use here: any family, any address, no extensions.
+    unused: [u8; 4],
+    id: InetId,
+    states: u32,
+    tables: u32,
 }
 
 /// `struct inet_diag_msg`.
@@ -135,17 +149,20 @@ fn header(length: usize, flags: u16, sequence: u32) -> MessageHeader {
     MessageHeader { length, kind: BY_FAMILY, flags: REQUEST | flags, sequence, port: 0 }
 }
 
+impl InetId {
+    const ANY: Self = Self {
+        local_port: [0; 2],
+        remote_port: [0; 2],
+        local: [0; 16],
+        remote: [0; 16],
+        interface: 0,
+        cookie: [0; 2],
+    };
+}
+
 impl InetRequest {
     /// Requests all sockets of an address family and a protocol.
     pub(super) fn all(family: u8, protocol: u8, sequence: u32) -> Self {
-        let id = InetId {
-            local_port: [0; 2],
-            remote_port: [0; 2],
-            local: [0; 16],
-            remote: [0; 16],
-            interface: 0,
-            cookie: [0; 2],
-        };
         Self {
             header: header(size_of::<Self>(), DUMP, sequence),
             family,
@@ -153,7 +170,7 @@ impl InetRequest {
             extensions: 0,
             padding: 0,
             states: STATES,
-            id,
+            id: InetId::ANY,
         }
     }
 
@@ -161,6 +178,15 @@ impl InetRequest {
     pub(super) fn one(family: u8, protocol: u8, id: InetId, sequence: u32) -> Self {
         let header = header(size_of::<Self>(), 0, sequence);
         Self { header, family, protocol, extensions: 0, padding: 0, states: STATES, id }
+    }
+}
+
+impl TcpRequest {
+    /// Requests all TCP sockets.
+    pub(super) fn all(sequence: u32) -> Self {
+        let mut header = header(size_of::<Self>(), DUMP, sequence);
+        header.kind = TCP_SOCKETS;
+        Self { header, unused: [0; 4], id: InetId::ANY, states: STATES, tables: 0 }
     }
 }
 

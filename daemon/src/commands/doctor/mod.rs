@@ -5,6 +5,7 @@
 mod boost;
 mod busy_poll;
 mod cgroup;
+mod coschedule;
 mod finding;
 mod kernel;
 mod limits;
@@ -34,6 +35,7 @@ const PROBES: &[fn(&Machine) -> Vec<Finding>] = &[
     power::probe,
     places::probe,
     cgroup::probe,
+    coschedule::probe,
     rdma::probe,
     busy_poll::probe,
     netdev::probe,
