@@ -216,7 +216,7 @@ impl Coscheduler {
         let weight = match self.settings.policy {
             Policy::Off => Weight::ORDINARY,
             Policy::Static => most,
-            _ => Weight::of(process.frequency.level().plus(process.carried.level()), most),
+            _ => process.weight.next(process.frequency.level().plus(process.carried.level()), most),
         };
         if weight == process.weight || process.is_refused {
             return;

@@ -277,3 +277,38 @@ fn a_process_that_another_coscheduler_has_changed_is_left_out() {
     assert_eq!(nice(pid), 0);
     remove(&settings);
 }
+
+#[test]
+fn a_process_that_ends_after_it_was_sampled_is_forgotten() {
+    let (mut child, mut ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("ends", Policy::Predictive, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    ours.write_all(&[1; 60_000]).unwrap();
+    while coscheduler.status().processes.first().is_none_or(|process| process.weight == 100) {
+        assert_eq!(coscheduler.tick(), Vec::<String>::new());
+    }
+    // Its sockets are sampled once more, and there is a weight to set.
+    coscheduler.processes.get_mut(&pid).unwrap().weight = Weight::ORDINARY;
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    assert_eq!(coscheduler.tick(), Vec::<String>::new());
+    assert_eq!(coscheduler.end().unwrap(), Restored::default(), "it was forgotten");
+    remove(&settings);
+}
+
+#[test]
+fn a_process_with_the_number_of_an_ended_one_is_left() {
+    let (child, _ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("reused", Policy::Static, &[pid]);
+    schedule::set_nice(pid.cast_signed(), 2).unwrap();
+    let thread = Identity { id: pid, started: 1 };
+    let before = crate::journal::ThreadBefore { process: pid, thread, nice: 5, slice_ns: 0 };
+    std::fs::create_dir_all(&settings.state).unwrap();
+    let path = settings.state.join("coschedule-1.journal");
+    Journal::open(&path).unwrap().0.write(&crate::journal::Entry::Thread(before)).unwrap();
+    let restored = actuator::restore_abandoned(&settings.state).unwrap();
+    assert_eq!((restored, nice(pid)), (Restored { restored: 0, gone: 1, left: 0 }, 2));
+    remove(&settings);
+}

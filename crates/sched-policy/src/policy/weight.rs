@@ -47,6 +47,27 @@ impl Weight {
         Self(u32::try_from(weight).unwrap_or(u32::MAX)).min(most)
     }
 
+    /// Returns the next weight of a process that has this one, as its frequency is now: the weight of a nice value, or `most`. It rises
+    /// immediately. It falls only if the frequency has fallen by more than a tenth, so that a frequency that alternates about a step does
+    /// not change it each time. Chosen by us; no source.
+    #[must_use]
+    pub fn next(self, frequency: Level, most: Self) -> Self {
+        let exact = Self::of(frequency, most);
+        let stepped = if exact >= most { most } else { exact.stepped() };
+        let falls_little = exact.0.saturating_mul(10) > self.0.saturating_mul(9);
+        if stepped < self && falls_little && self <= most {
+            self
+        } else {
+            stepped
+        }
+    }
+
+    /// Returns the largest weight of a nice value that is not above this one.
+    fn stepped(self) -> Self {
+        let below = NICE.iter().take_while(|weight| **weight <= self.0);
+        below.last().map_or(Self::ORDINARY, |weight| Self(*weight))
+    }
+
     /// Returns the weight in hundredths.
     pub const fn as_hundredths(self) -> u32 {
         self.0
@@ -54,8 +75,8 @@ impl Weight {
 
     /// Returns the number of nice values by which to raise an ordinary process, so that it has at most this weight.
     pub fn as_nice_steps(self) -> u8 {
-        let steps = NICE.iter().take_while(|weight| **weight <= self.0).count();
-        u8::try_from(steps.saturating_sub(1)).unwrap_or(0)
+        let reached = NICE.iter().skip(1).take_while(|weight| **weight <= self.0);
+        reached.fold(0, |steps: u8, _| steps.saturating_add(1))
     }
 }
 
@@ -83,6 +104,26 @@ mod tests {
         assert_eq!(Weight::of(Level::packets(1_000_000), MOST), MOST);
         assert_eq!(Weight::hundredths(1_000_000), Weight::LIMIT);
         assert_eq!(Weight::hundredths(1), Weight::ORDINARY);
+    }
+
+    #[test]
+    fn weights_have_the_steps_of_nice_values_and_fall_late() {
+        let next = |weight: u32, packets| Weight(weight).next(Level::packets(packets), MOST).as_hundredths();
+        assert_eq!([0, 4, 5, 11, 12, 100].map(|packets| next(100, packets)), [100, 100, 125, 125, 156, 400]);
+        // (20 + 10) / 20 is 150: less than 156, and more than nine tenths of it.
+        assert_eq!((next(156, 10), next(156, 8)), (156, 125), "140 is below 140.4");
+        assert_eq!(next(125, 0), 100);
+        // A smaller bound takes effect immediately.
+        assert_eq!(Weight(380).next(Level::packets(60), Weight(200)), Weight(200));
+        let mut weight = Weight::ORDINARY;
+        let mut changes = 0;
+        for round in 0..1_000 {
+            // About a step: 124 and 126.
+            let next = weight.next(Level::bytes(if round % 2 == 0 { 19_700 } else { 21_400 }), MOST);
+            changes += u32::from(next != weight);
+            weight = next;
+        }
+        assert_eq!(changes, 1, "it does not oscillate");
     }
 
     #[test]
