@@ -304,10 +304,10 @@ fn a_process_with_the_number_of_an_ended_one_is_left() {
     let settings = settings("reused", Policy::Static, &[pid]);
     schedule::set_nice(pid.cast_signed(), 2).unwrap();
     let thread = Identity { id: pid, started: 1 };
-    let before = crate::journal::ThreadBefore { process: pid, thread, nice: 5, slice_ns: 0 };
+    let before = journal::ThreadBefore { process: pid, thread, nice: 5, slice_ns: 0 };
     std::fs::create_dir_all(&settings.state).unwrap();
     let path = settings.state.join("coschedule-1.journal");
-    Journal::open(&path).unwrap().0.write(&crate::journal::Entry::Thread(before)).unwrap();
+    Journal::open(&path).unwrap().0.write(&journal::Entry::Thread(before)).unwrap();
     let restored = actuator::restore_abandoned(&settings.state).unwrap();
     assert_eq!((restored, nice(pid)), (Restored { restored: 0, gone: 1, left: 0 }, 2));
     remove(&settings);
