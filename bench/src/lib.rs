@@ -14,6 +14,7 @@ mod claim;
 pub mod cli;
 mod clock;
 mod compare;
+mod cosched;
 pub mod echo;
 mod expedite;
 mod experiment;

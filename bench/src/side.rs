@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::child;
+use crate::cosched::{local, rank};
 use crate::experiments::{adaptive, comm_fig2};
 use crate::overlap::{burn, ping};
 use crate::placement::{Cpu, pin};
@@ -28,7 +29,7 @@ pub(crate) struct Side {
 }
 
 /// Every other side.
-const ALL: [&Side; 16] = [
+const ALL: [&Side; 18] = [
     &echo::SIDE,
     &adaptive::SIDE,
     &mix::SIDE,
@@ -45,6 +46,8 @@ const ALL: [&Side; 16] = [
     &expedite::LOAD,
     &links::SIDE,
     &strangers::SIDE,
+    &local::SIDE,
+    &rank::SIDE,
 ];
 
 /// Returns the side with that name.

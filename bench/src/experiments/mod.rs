@@ -10,6 +10,7 @@ mod comm_fig3;
 mod comm_fig4;
 mod completion;
 mod cosched_cost;
+mod cosched_host;
 mod cosched_scale;
 mod cosched_sim;
 mod expedite;
@@ -76,6 +77,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &expedite::TENTH,
     &expedite::COMPUTING,
     &expedite::NICE,
+    &cosched_host::EXPERIMENT,
     &cosched_cost::EXPERIMENT,
     &cosched_sim::EXPERIMENT,
     &wait_sim::EXPERIMENT,

@@ -1,0 +1,121 @@
+//! The coschedulers of some nodes: a thread on the CPU of each node, as its daemon would be.
+//!
+//! Reports travel between the threads of this process. The daemon sends them in messages of Pronto, which takes some tens of microseconds
+//! more of a period of ten milliseconds.
+
+use core::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use pronto_coschedule::Service;
+use pronto_coschedule::actuator::{ActuatorKind, Choice};
+use pronto_coschedule::diag::Connection;
+use pronto_coschedule::group::Members;
+use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+use pronto_coschedule::status::Status;
+use pronto_sched_policy::policy::level::Level;
+use pronto_sched_policy::policy::share::Share;
+use pronto_sched_policy::policy::weight::Weight;
+use pronto_sync::atomic::{AtomicBool, Ordering};
+
+use crate::placement::{Cpu, pin};
+
+/// The rules of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rules {
+    pub(crate) policy: Policy,
+    pub(crate) past: Share,
+    pub(crate) most: Weight,
+}
+
+/// Time between two samples.
+pub(crate) const PERIOD: Duration = Duration::from_millis(10);
+
+/// Reports from a node to the others.
+type Reports = Vec<(Connection, Level)>;
+
+/// Running coschedulers.
+#[derive(Debug)]
+pub(crate) struct Coscheduled {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<anyhow::Result<Status>>>,
+    folders: Vec<PathBuf>,
+}
+
+impl Coscheduled {
+    /// Starts a coscheduler for each process, on its CPU.
+    pub(crate) fn start(rules: Rules, processes: &[(Cpu, u32)]) -> anyhow::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let channels: Vec<(Sender<Reports>, Receiver<Reports>)> =
+            processes.iter().map(|_| channel()).collect();
+        let senders: Vec<_> = channels.iter().map(|(sender, _)| sender.clone()).collect();
+        let mut started = Self { stop: Arc::clone(&stop), threads: Vec::new(), folders: Vec::new() };
+        for (node, ((cpu, process), (_, reports))) in processes.iter().zip(channels).enumerate() {
+            let folder =
+                std::env::temp_dir().join(format!("pronto-bench-node-{node}-{}", std::process::id()));
+            started.folders.push(folder.clone());
+            let settings = Settings {
+                policy: rules.policy,
+                period: PERIOD,
+                past: Past::Fixed(rules.past),
+                most: rules.most,
+                actuator: Choice::Only(ActuatorKind::Nice),
+                groups: vec![Group { name: "job".into(), members: Members::Family(*process) }],
+                state: folder,
+            };
+            let others = senders.iter().enumerate().filter(|(other, _)| *other != node);
+            let others: Vec<_> = others.map(|(_, sender)| sender.clone()).collect();
+            let (stop, cpu) = (Arc::clone(&stop), *cpu);
+            started.threads.push(std::thread::spawn(move || run(settings, cpu, &stop, &others, &reports)));
+        }
+        Ok(started)
+    }
+
+    /// Ends the coschedulers. Returns their state.
+    pub(crate) fn end(mut self) -> anyhow::Result<Vec<Status>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let threads = core::mem::take(&mut self.threads);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    }
+}
+
+impl Drop for Coscheduled {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ended = thread.join();
+        }
+        for folder in &self.folders {
+            let _removed = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+fn run(
+    settings: Settings,
+    cpu: Cpu,
+    stop: &AtomicBool,
+    others: &[Sender<Reports>],
+    reports: &Receiver<Reports>,
+) -> anyhow::Result<Status> {
+    pin(cpu)?;
+    let policy = settings.policy;
+    let (mut service, _) = Service::begin(settings).context("starting a coscheduler")?;
+    while !stop.load(Ordering::Relaxed) {
+        while let Ok(received) = reports.try_recv() {
+            service.coscheduler().receive(1, received);
+        }
+        for problem in service.work() {
+            anyhow::bail!("a coscheduler: {problem}");
+        }
+        if policy == Policy::Carried {
+            let reports = service.coscheduler().reports();
+            others.iter().for_each(|other| _ = other.send(reports.clone()));
+        }
+        crate::clock::pause(service.pause());
+    }
+    Ok(service.end()?.0)
+}

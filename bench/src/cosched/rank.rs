@@ -1,0 +1,157 @@
+//! A rank of a parallel job: a process on one CPU, in the network namespace of its node.
+
+use core::str::FromStr;
+use std::fs::File;
+
+use anyhow::{Context as _, ensure};
+use nix::sched::{CloneFlags, setns};
+use pronto::WaitPolicy;
+use pronto_parallel_jobs::comm::{OverPronto, Rank, Settings};
+use pronto_parallel_jobs::is::{self, IntegerSort};
+use pronto_parallel_jobs::mg::{self, Coefficients, MultiGrid};
+use pronto_parallel_jobs::outcome::{Outcome, SystemClock};
+use serde::{Deserialize, Serialize};
+
+use super::bed::TestBed;
+use crate::child::{self, Child};
+use crate::params::{Choice as _, choices};
+use crate::placement::pin;
+use crate::side::{Arguments, Side};
+
+choices! {
+    /// A parallel job.
+    pub(crate) enum App {
+        /// Integer sort.
+        Is = "is",
+        /// Multigrid.
+        Mg = "mg",
+    }
+}
+
+choices! {
+    /// Size of a job.
+    pub(crate) enum Class {
+        /// Tests.
+        S = "s",
+        /// Workstations.
+        W = "w",
+        /// The paper's.
+        A = "a",
+    }
+}
+
+/// A rank in a process of its own.
+pub(crate) const SIDE: Side = Side {
+    name: "cosched-rank",
+    arguments: &["namespace", "cpu", "app", "class", "rank"],
+    more: Some("addresses"),
+    run: serve,
+};
+
+/// Port of every rank.
+const PORT: u16 = 7_300;
+
+/// The ranks of a job, which has not begun.
+#[derive(Debug)]
+pub(crate) struct Job {
+    ranks: Vec<Child>,
+}
+
+/// The result of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Ran {
+    /// Time of the job.
+    pub(crate) seconds: f64,
+    /// The result is right.
+    pub(crate) verified: bool,
+    /// CPU time of the job.
+    pub(crate) cpu_seconds: f64,
+    /// Page faults that read from a disk.
+    pub(crate) major_faults: u64,
+    /// Times that it slept.
+    pub(crate) sleeps: u64,
+    /// Times that it was preempted.
+    pub(crate) preempted: u64,
+}
+
+impl Job {
+    /// Starts the ranks, one on each node, which connect to each other.
+    pub(crate) fn start(bed: &TestBed, app: App, class: Class) -> anyhow::Result<Self> {
+        let addresses: Vec<_> =
+            bed.nodes().iter().map(|node| format!("tcp:{}:{PORT}", node.address)).collect();
+        let start = |(rank, node): (usize, &super::bed::TestNode)| {
+            let namespace = node.file();
+            let namespace = namespace.to_str().context("the path of a namespace is text")?;
+            let cpu = node.cpu.0.to_string();
+            let rank = rank.to_string();
+            let own = [namespace, &cpu, app.name(), class.name(), &rank];
+            Child::spawn(&SIDE, own.into_iter().chain(addresses.iter().map(String::as_str)))
+        };
+        let mut ranks = bed.nodes().iter().enumerate().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        ranks.iter_mut().try_for_each(|rank| rank.expect("ready"))?;
+        Ok(Self { ranks })
+    }
+
+    /// Returns the processes of the ranks.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.ranks.iter().map(Child::id)
+    }
+
+    /// Runs the job. Returns the results of the ranks.
+    pub(crate) fn run(mut self) -> anyhow::Result<Vec<Ran>> {
+        self.ranks.iter_mut().try_for_each(|rank| rank.tell("go"))?;
+        let results = self.ranks.iter_mut().map(|rank| Ok(serde_json::from_str(&rank.hear()?)?));
+        results.collect()
+    }
+}
+
+fn serve(arguments: &Arguments<'_>) -> anyhow::Result<()> {
+    let namespace = File::open(arguments.text("namespace")?).context("the network namespace")?;
+    setns(namespace, CloneFlags::CLONE_NEWNET).context("entering the network namespace")?;
+    pin(arguments.cpu("cpu")?)?;
+    let rank = Rank(arguments.get("rank")?);
+    let settings = Settings {
+        wait: WaitPolicy::Block,
+        plaintext: true,
+        ..Settings::new(arguments.more("addresses").map(str::to_owned).collect())
+    };
+    let mut comm = OverPronto::start(rank, &settings)?;
+    let (app, class) = (arguments.text("app")?, Class::from_str(arguments.text("class")?)?);
+    child::say("ready")?;
+    let heard = child::listen()?;
+    ensure!(heard.as_deref() == Some("go"), "the parent has ended");
+    let outcome = run(&mut comm, App::from_str(app)?, class)?;
+    let usage = outcome.usage;
+    child::say(&serde_json::to_string(&Ran {
+        seconds: usage.seconds,
+        verified: outcome.verified,
+        cpu_seconds: usage.user_seconds + usage.system_seconds,
+        major_faults: usage.major_faults,
+        sleeps: usage.voluntary_switches,
+        preempted: usage.involuntary_switches,
+    })?)?;
+    // The other ranks may still need this one; the parent ends it.
+    while child::listen()?.is_some() {}
+    Ok(())
+}
+
+fn run(comm: &mut OverPronto, app: App, class: Class) -> anyhow::Result<Outcome> {
+    Ok(match app {
+        App::Is => {
+            let class = match class {
+                Class::S => is::Class::S,
+                Class::W => is::Class::W,
+                Class::A => is::Class::A,
+            };
+            IntegerSort::new(comm, class).run(comm, &SystemClock, &())?
+        }
+        App::Mg => {
+            let class = match class {
+                Class::S => mg::Class::S,
+                Class::W => mg::Class::W,
+                Class::A => mg::Class::A,
+            };
+            MultiGrid::new(comm, class, Coefficients::NPB).run(comm, &SystemClock, &())?
+        }
+    })
+}
