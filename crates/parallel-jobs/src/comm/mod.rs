@@ -160,6 +160,9 @@ pub enum CommError {
     /// This process cannot be a node.
     #[error("cannot start the node of this rank: {0}")]
     Node(#[from] pronto::NodeError),
+    /// A rank has ended before the others, or cannot be reached any more.
+    #[error("rank {0} has ended, or cannot be reached any more")]
+    Ended(Rank),
     /// A message could not be sent.
     #[error("cannot send to rank {rank}: {why}")]
     NotSent {

@@ -48,8 +48,10 @@ impl Mpi {
         check("MPI_Init", code)?;
         let (rank, size) = (usize::try_from(rank).expect("a rank"), usize::try_from(size).expect("a size"));
         let (is_open, traffic) = (true, Traffic::default());
-        let mpi = Self { rank: Rank(rank), size, traffic, is_open, _one_thread: PhantomData };
+        let mut mpi = Self { rank: Rank(rank), size, traffic, is_open, _one_thread: PhantomData };
         if !size.is_power_of_two() || size > 8 {
+            // Each rank finds this, so none has to be aborted.
+            mpi.close()?;
             return Err(CommError::Size(size));
         }
         Ok(mpi)
@@ -101,7 +103,7 @@ impl Comm for Mpi {
             Reduction::MaxF64(own) => (own.as_mut_ptr().cast(), own.len(), size_of_val(own), 2),
         };
         self.traffic.collectives += 1;
-        self.traffic.bytes += bytes as u64;
+        self.traffic.bytes += if self.size > 1 { bytes as u64 } else { 0 };
         // SAFETY: MPI is open (1, 2), and the memory has `count` values of this kind (3).
         check("MPI_Allreduce", unsafe { jobs_mpi_allreduce(memory, int(count), kind) })
     }

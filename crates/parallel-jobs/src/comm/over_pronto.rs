@@ -32,7 +32,7 @@ pub struct Settings {
     pub start_within: Duration,
     /// Maximum time of a send or receive, which bounds how far one rank may be behind another.
     pub patience: Duration,
-    /// Time without any message after which a rank is considered dead. A rank that has ended on a host that runs is noticed immediately.
+    /// Time without any message after which a rank is considered dead. Over shared memory, the end of a rank is noticed immediately.
     pub liveness: Duration,
 }
 
@@ -115,10 +115,32 @@ impl OverPronto {
         self.peers[rank.0].as_mut().expect("a job exchanges no messages with itself")
     }
 
+    /// Returns the error of a send. Pronto reports the end of a peer in several forms.
+    fn not_sent(&self, rank: Rank, why: TransferError) -> CommError {
+        if why == TransferError::PeerDown || self.has_ended(rank) {
+            CommError::Ended(rank)
+        } else {
+            CommError::NotSent { rank, why }
+        }
+    }
+
+    /// Returns the error of a receive.
+    fn not_received(&self, rank: Rank, why: ReceiveError) -> CommError {
+        if why == ReceiveError::PeerDown || self.has_ended(rank) {
+            CommError::Ended(rank)
+        } else {
+            CommError::NotReceived { rank, why }
+        }
+    }
+
+    fn has_ended(&self, rank: Rank) -> bool {
+        self.peers[rank.0].as_ref().is_some_and(|other| !other.peer.is_up())
+    }
+
     fn post(&mut self, from: Rank, tag: Tag, len: usize) -> Result<(Receive, Region), CommError> {
         let region = self.regions.take(len)?;
         let posted = self.other(from).peer.post(tag.0.into(), &region, 0..len as u64);
-        Ok((posted.map_err(|why| CommError::NotReceived { rank: from, why })?, region))
+        Ok((posted.map_err(|why| self.not_received(from, why))?, region))
     }
 
     fn start_send(&mut self, outgoing: Outgoing<'_>) -> Result<(), CommError> {
@@ -135,21 +157,22 @@ impl OverPronto {
             // Without room, this waits for it.
             Err(TransferError::Rejected(_)) => {
                 let sent = other.peer.send(tag, &region, range, patience);
-                sent.map_err(|why| CommError::NotSent { rank: to, why })?;
+                sent.map_err(|why| self.not_sent(to, why))?;
                 self.regions.put(region);
             }
-            Err(why) => return Err(CommError::NotSent { rank: to, why }),
+            Err(why) => return Err(self.not_sent(to, why)),
         }
         Ok(())
     }
 
     /// Takes back the regions of sends that have ended, and waits until fewer than `fewer` are in flight.
     fn reap(&mut self, to: Rank, fewer: usize) -> Result<(), CommError> {
-        let failed = |why| CommError::NotSent { rank: to, why };
         while let Some((mut sending, region)) = self.other(to).sends.pop_front() {
             match sending.poll() {
-                Some(end) => end.map_err(failed)?,
-                None if self.other(to).sends.len() + 1 >= fewer => sending.wait().map_err(failed)?,
+                Some(end) => end.map_err(|why| self.not_sent(to, why))?,
+                None if self.other(to).sends.len() + 1 >= fewer => {
+                    sending.wait().map_err(|why| self.not_sent(to, why))?
+                }
                 None => {
                     self.other(to).sends.push_front((sending, region));
                     break;
@@ -184,7 +207,7 @@ impl Comm for OverPronto {
             let got = match receive.wait(self.patience) {
                 Ok(got) => got,
                 Err(ReceiveError::TooLong { len }) => len,
-                Err(why) => return Err(CommError::NotReceived { rank, why }),
+                Err(why) => return Err(self.not_received(rank, why)),
             };
             if got != expected as u64 {
                 return Err(CommError::Length { rank, got, expected });
@@ -225,7 +248,7 @@ impl Comm for OverPronto {
         for rank in (0..self.size()).map(Rank).filter(|rank| *rank != own) {
             match self.reap(rank, 1) {
                 // After the barrier each rank has all messages. A rank that has left before this one has acknowledged the last ones or not.
-                Ok(()) | Err(CommError::NotSent { why: TransferError::PeerDown, .. }) => {}
+                Ok(()) | Err(CommError::Ended(_)) => {}
                 Err(other) => return Err(other),
             }
         }

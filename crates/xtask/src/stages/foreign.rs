@@ -1,5 +1,5 @@
-//! Tests of adapters for other communication libraries, in crates marked `foreign = true`: each test target needs the feature that links
-//! its library. Other stages build these crates without the libraries.
+//! Tests with other communication libraries, in crates marked `foreign = true`: each such test target needs the feature that links its
+//! library. Other stages build these crates without the libraries, and run their other tests.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use super::{Effort, Plan, Stage, minutes, unit};
 use crate::child::CommandLine;
 use crate::lab;
 use crate::tools::{self, Tool};
-use crate::workspace::{Package, Workspace};
+use crate::workspace::{Package, Target, Workspace};
 
 /// The budget applies after the stages that build the workspace.
 pub(super) const STAGE: Stage =
@@ -29,9 +29,9 @@ const TOOLS: &[Tool] = &[
     tools::MPICH[1],
 ];
 
-/// Returns whether only this stage runs the tests of a package.
-pub(super) fn claims(package: &Package) -> bool {
-    package.has("foreign")
+/// Returns whether only this stage runs a test target of a package.
+pub(super) fn claims(package: &Package, target: &Target) -> bool {
+    package.has("foreign") && !target.required_features.is_empty()
 }
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
@@ -44,9 +44,10 @@ fn plan_where(workspace: &Workspace, unavailable: Option<&str>, is_ci: bool) -> 
     let tests: Vec<_> = workspace
         .packages
         .iter()
-        .filter(|package| claims(package))
         .flat_map(|package| {
-            package.targets.iter().filter(|t| t.kind == "test").map(move |test| (package, test))
+            let tests =
+                package.targets.iter().filter(|target| target.kind == "test" && claims(package, target));
+            tests.map(move |test| (package, test))
         })
         .collect();
     if tests.is_empty() {
@@ -88,11 +89,12 @@ mod tests {
             (
                 "adapters",
                 json!({ "foreign": true }),
-                &[("lib", "adapters"), ("test", "ucx"), ("test", "mpi")],
+                &[("lib", "adapters"), ("test", "ucx"), ("test", "mpi"), ("test", "alone")],
             ),
             ("core", Value::Null, &[("test", "order")]),
         ]);
-        for target in workspace.packages[0].targets.iter_mut().filter(|target| target.kind == "test") {
+        let links = |target: &&mut Target| target.kind == "test" && target.name != "alone";
+        for target in workspace.packages[0].targets.iter_mut().filter(links) {
             target.required_features = vec![target.name.clone()];
         }
         workspace

@@ -43,8 +43,13 @@ pub(super) fn command(workspace: &Workspace) -> CommandLine {
     let mut names: Vec<_> = workspace
         .packages
         .iter()
-        .filter(|package| !runs_elsewhere(package) && !foreign::claims(package))
-        .flat_map(|package| package.targets_of("test").filter(|name| !faults::claims(package, name)))
+        .filter(|package| !runs_elsewhere(package))
+        .flat_map(|package| {
+            let tests = package.targets.iter().filter(|target| target.kind == "test");
+            let here =
+                tests.filter(|test| !foreign::claims(package, test) && !faults::claims(package, &test.name));
+            here.map(|test| test.name.as_str())
+        })
         .collect();
     names.sort_unstable();
     names.dedup();
@@ -88,15 +93,17 @@ mod tests {
 
     #[test]
     fn tests_of_other_stages_are_excluded() {
-        let workspace = workspace(&[
+        let mut workspace = workspace(&[
             ("core", Value::Null, &[("lib", "core"), ("test", "order"), ("test", "faults_kill")]),
             ("pronto-sim", Value::Null, &[("lib", "pronto_sim"), ("test", "partition")]),
             ("worlds", json!({ "simulation": true }), &[("test", "crash")]),
-            ("adapters", json!({ "foreign": true }), &[("test", "ucx")]),
+            ("adapters", json!({ "foreign": true }), &[("test", "ucx"), ("test", "alone")]),
         ]);
+        let adapters = workspace.packages.iter_mut().find(|package| package.name == "adapters");
+        adapters.expect("the sample").targets[0].required_features = vec!["ucx".to_owned()];
         let line = command(&workspace).to_string();
         assert!(line.ends_with(
-            " test --no-fail-fast --workspace --exclude pronto-sim --exclude worlds --lib --bins --examples --test order"
+            " test --no-fail-fast --workspace --exclude pronto-sim --exclude worlds --lib --bins --examples --test alone --test order"
         ));
     }
 }

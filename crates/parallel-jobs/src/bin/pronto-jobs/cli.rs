@@ -96,6 +96,9 @@ pub(crate) struct Ranks {
     /// Time of silence after which a rank is considered dead, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) liveness: u64,
+    /// Change a key of is or a coefficient of mg, so that the verification must fail
+    #[arg(long)]
+    pub(crate) damage: bool,
     /// Process that started this rank, and whose end ends it
     #[arg(long, hide = true)]
     pub(crate) started_by: Option<i32>,

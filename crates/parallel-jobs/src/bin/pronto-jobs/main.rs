@@ -70,8 +70,12 @@ fn run(job: &Job) -> anyhow::Result<bool> {
 #[cfg(feature = "mpi")]
 fn run_over_mpi(job: &Job, ranks: &Ranks) -> anyhow::Result<bool> {
     let mut comm = pronto_parallel_jobs::comm::Mpi::open()?;
-    check_size(ranks, comm.size())?;
-    repeat(job, &mut comm)
+    let result = check_size(ranks, comm.size()).and_then(|()| repeat(job, &mut comm));
+    if let Err(error) = &result {
+        // A rank that has not closed MPI ends all others, and itself, before `main` prints the error.
+        eprintln!("pronto-jobs: rank {}: {error:#}", comm.rank());
+    }
+    result
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -105,9 +109,21 @@ fn repeat(job: &Job, comm: &mut impl Comm) -> anyhow::Result<bool> {
 
 fn run_once(job: &Job, comm: &mut impl Comm, watch: &Progress) -> Result<Outcome, CommError> {
     match job {
-        Job::Is { class, .. } => IntegerSort::new(comm, (*class).into()).run(comm, &SystemClock, watch),
-        Job::Mg { class, .. } => {
-            MultiGrid::new(comm, (*class).into(), Coefficients::NPB).run(comm, &SystemClock, watch)
+        Job::Is { class, ranks, .. } => {
+            let mut sort = IntegerSort::new(comm, (*class).into());
+            if ranks.damage && comm.rank() == Rank(0) {
+                // It has become smaller than all test keys.
+                let largest = sort.keys_mut().iter_mut().max().expect("each rank has keys");
+                *largest = 0;
+            }
+            sort.run(comm, &SystemClock, watch)
+        }
+        Job::Mg { class, ranks, .. } => {
+            let mut coefficients = Coefficients::NPB;
+            if ranks.damage {
+                coefficients.smoother[1] *= 1.001;
+            }
+            MultiGrid::new(comm, (*class).into(), coefficients).run(comm, &SystemClock, watch)
         }
         Job::MasterSlave { iterations, bytes, units, .. } => {
             let bytes = usize::try_from(*bytes).expect("at most 16 MiB");
