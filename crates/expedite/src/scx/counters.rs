@@ -2,79 +2,63 @@
 
 use core::time::Duration;
 
-/// Wake-ups of flagged threads since the scheduler was loaded, by result: `struct counters` of `kernel/scx/pronto_scx.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
+/// Declares the counters once, in the order of the header: the fields, their names, and the order of their values in a reply.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Wake-ups of flagged threads since the scheduler was loaded, by result. A name that the counters of the kernel module
+        /// ([`Counts`](crate::Counts)) have, too, means the same there.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Names of all counters, as in `pronto_scx.h`.
+            pub const NAMES: &[&'static str] = &[$(stringify!($name)),*];
+
+            /// Number of counters.
+            pub const NUMBER: usize = Self::NAMES.len();
+
+            /// Returns the counters with these values, in the order of [`Counters::NAMES`].
+            #[must_use]
+            pub const fn from_values([$($name),*]: [u64; Self::NUMBER]) -> Self {
+                Self { $($name),* }
+            }
+
+            /// Returns all counters by their names.
+            #[must_use]
+            pub const fn by_name(&self) -> [(&'static str, u64); Self::NUMBER] {
+                [$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+counters! {
     /// Boosts.
-    pub boosts: u64,
+    boosts,
     /// No boost: a CPU was idle.
-    pub idle: u64,
+    idle,
     /// No boost: the thread has a positive nice value or the class `SCHED_IDLE`, or is in a group with `cpu.idle`.
-    pub behind: u64,
+    behind,
     /// No boost: the thread's own budget was spent.
-    pub denied_thread: u64,
+    denied_thread,
     /// No boost: its user's budget on that CPU was spent.
-    pub denied_user: u64,
+    denied_user,
     /// No boost: the CPU's budget was spent.
-    pub denied_cpu: u64,
+    denied_cpu,
     /// No boost: the scheduler stores too many accounts.
-    pub denied_memory: u64,
+    denied_memory,
     /// Slices that ended because another thread waited for the CPU.
-    pub preempted: u64,
+    preempted,
     /// Time that threads ran boosted, in nanoseconds.
-    pub boosted_ns: u64,
+    boosted_ns,
 }
 
 impl Counters {
-    /// Number of counters.
-    pub const NUMBER: usize = 9;
-
-    /// Returns the counters with these values, in the order of [`Counters::by_name`].
-    #[must_use]
-    pub const fn from_values(values: [u64; Self::NUMBER]) -> Self {
-        let [
-            boosts,
-            idle,
-            behind,
-            denied_thread,
-            denied_user,
-            denied_cpu,
-            denied_memory,
-            preempted,
-            boosted_ns,
-        ] = values;
-        Self {
-            boosts,
-            idle,
-            behind,
-            denied_thread,
-            denied_user,
-            denied_cpu,
-            denied_memory,
-            preempted,
-            boosted_ns,
-        }
-    }
-
-    fn values(&self) -> [u64; Self::NUMBER] {
+    pub(super) fn values(&self) -> [u64; Self::NUMBER] {
         self.by_name().map(|(_, value)| value)
-    }
-
-    /// Returns all counters by their names in `pronto_scx.h`.
-    #[must_use]
-    pub const fn by_name(&self) -> [(&'static str, u64); Self::NUMBER] {
-        [
-            ("boosts", self.boosts),
-            ("idle", self.idle),
-            ("behind", self.behind),
-            ("denied_thread", self.denied_thread),
-            ("denied_user", self.denied_user),
-            ("denied_cpu", self.denied_cpu),
-            ("denied_memory", self.denied_memory),
-            ("preempted", self.preempted),
-            ("boosted_ns", self.boosted_ns),
-        ]
     }
 
     /// Returns the number of wake-ups without a boost because a budget was spent, or memory was short.
@@ -87,5 +71,22 @@ impl Counters {
     #[must_use]
     pub const fn boosted_time(&self) -> Duration {
         Duration::from_nanos(self.boosted_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Counts;
+
+    /// Counters that the module does not have: it counts boosts by path, and its boosts end in other ways.
+    const OWN: [&str; 2] = ["boosts", "preempted"];
+
+    #[test]
+    fn the_names_are_those_of_the_module_or_its_own() {
+        let module = Counts::default().by_name().map(|(name, _)| name);
+        let others: Vec<_> = Counters::NAMES.iter().filter(|name| !module.contains(name)).copied().collect();
+        assert_eq!(others, OWN);
+        assert!(Counters::default().by_name().iter().map(|(name, _)| name).eq(Counters::NAMES));
     }
 }
