@@ -1,18 +1,19 @@
 //! A connection to the loader.
 
+use core::time::Duration;
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, sendmsg,
     setsockopt, socket, sockopt,
 };
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use nix::unistd::gettid;
-use pronto_core::boost::{BoostError, Booster, Tier};
 
 use super::counters::Counters;
 use super::message::{Reply, Request};
@@ -20,7 +21,7 @@ use super::{KERNEL, Refused, SOCKET};
 use crate::process::thread_descriptor;
 
 /// Longest wait for a reply. The loader replies within microseconds, unless it does not get a CPU.
-const LIMIT: i64 = 5;
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection to the loader. The flags that were set through it end with it.
 #[derive(Debug)]
@@ -55,9 +56,21 @@ impl Scheduler {
     fn try_to_connect(path: &Path) -> Result<Self, Errno> {
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(LIMIT, 0))?;
-        setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(LIMIT, 0))?;
+        limit_replies(&socket, LIMIT)?;
         Ok(Self { socket: Mutex::new(socket) })
+    }
+
+    /// Sets the longest wait for a reply.
+    pub(super) fn limit_replies(&self, limit: Duration) -> Result<(), Refused> {
+        limit_replies(&self.socket.lock().unwrap_or_else(PoisonError::into_inner), limit)
+            .map_err(Refused::System)
+    }
+
+    /// Returns whether the loader has closed the connection. Between a request and its reply, the result is undefined.
+    pub(super) fn is_closed(&self) -> bool {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        // The loader sends nothing but replies, so any event is the end of the connection.
+        poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
     }
 
     /// Flags the calling thread: it is boosted when it is woken, until it ends or this connection does.
@@ -95,21 +108,19 @@ impl Scheduler {
     fn request_for(&self, request: Request, tid: i32) -> Result<(), Refused> {
         use std::os::fd::AsFd as _;
         let thread = thread_descriptor(tid).map_err(Refused::System)?;
-        self.request(request, Some(thread.as_fd()))?.result.map_err(|errno| match errno {
-            Errno::EPERM => Refused::NotOwned,
-            Errno::ENOSPC => Refused::Full,
-            errno => Refused::System(errno),
-        })
+        self.request(request, Some(thread.as_fd()))?.result.map_err(Refused::of_thread)
     }
 
-    fn request(&self, request: Request, thread: Option<BorrowedFd<'_>>) -> Result<Reply, Refused> {
+    /// Sends a request and waits for the reply. An error concerns the connection, and the result in the reply the thread.
+    pub(super) fn request(&self, request: Request, thread: Option<BorrowedFd<'_>>) -> Result<Reply, Refused> {
         // A thread that panicked here has left a request without its reply at most, which the length check of a reply tolerates.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let byte = [request.byte()];
         let numbers = thread.map(|thread| [thread.as_raw_fd()]);
         let rights: Vec<_> = numbers.iter().map(|numbers| ControlMessage::ScmRights(numbers)).collect();
         let broken = |errno| match errno {
-            Errno::EPIPE | Errno::ECONNRESET => Refused::NotRunning,
+            Errno::EPIPE | Errno::ECONNRESET => Refused::Ended,
+            Errno::EAGAIN => Refused::Silent,
             errno => Refused::System(errno),
         };
         let flags = MsgFlags::MSG_NOSIGNAL;
@@ -118,37 +129,16 @@ impl Scheduler {
         let mut bytes = [0; Reply::LENGTH + 1];
         let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).map_err(broken)?;
         match bytes.get(..length) {
-            // The loader has closed the connection: it has ended, or has no room.
-            None | Some([]) => Err(Refused::NotRunning),
+            None | Some([]) => Err(Refused::Ended),
             Some(bytes) => Reply::from_bytes(bytes).ok_or(Refused::OtherVersion),
         }
     }
 }
 
-impl Booster for Scheduler {
-    fn tier(&self) -> Tier {
-        Tier::Scx
-    }
-
-    fn adopt(&self) -> Result<(), BoostError> {
-        self.flag_this_thread().map_err(|refused| {
-            BoostError::System(match refused {
-                Refused::NotOwned | Refused::NotPermitted => libc::EPERM,
-                Refused::Full => libc::ENOSPC,
-                Refused::NotRunning => libc::ENOENT,
-                Refused::System(errno) => errno as i32,
-                Refused::NoSchedExt | Refused::OtherVersion => libc::EIO,
-            })
-        })
-    }
-
-    fn watch(&self, _: i32) -> Result<(), BoostError> {
-        Ok(())
-    }
-
-    fn before_wait(&self) {}
-
-    fn worked(&self) {}
+fn limit_replies(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
+    let limit = TimeVal::milliseconds(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+    setsockopt(socket, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(socket, sockopt::SendTimeout, &limit)
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@
 mod connection;
 mod counters;
 mod message;
+mod threads;
 
 use nix::errno::Errno;
+use pronto_core::boost::BoostError;
 
 pub use connection::Scheduler;
 pub use counters::Counters;
 pub use message::{Reply, Request};
+pub use threads::{FlaggedThreads, Renewal};
 
 /// Path of the loader's socket.
 pub const SOCKET: &str = "/run/pronto-scx.sock";
@@ -29,6 +32,12 @@ pub enum Refused {
     /// The loader does not run.
     #[error("the scheduler is not loaded: start `pronto expedite scx` as root")]
     NotRunning,
+    /// The loader has ended since this process connected to it.
+    #[error("the loader ended; restart it with `pronto expedite scx` as root")]
+    Ended,
+    /// The loader is stopped, or gets no CPU.
+    #[error("the loader does not reply: check that `pronto expedite scx` runs, or restart it")]
+    Silent,
     /// This user may not connect to the loader.
     #[error("no permission for the socket {SOCKET}: start `pronto expedite scx` with --group")]
     NotPermitted,
@@ -44,4 +53,28 @@ pub enum Refused {
     /// Anything else.
     #[error("system error: {0}")]
     System(Errno),
+}
+
+impl Refused {
+    /// Returns the reason for which the loader refused a thread.
+    const fn of_thread(errno: Errno) -> Self {
+        match errno {
+            Errno::EPERM => Self::NotOwned,
+            Errno::ENOSPC => Self::Full,
+            errno => Self::System(errno),
+        }
+    }
+}
+
+impl From<Refused> for BoostError {
+    fn from(refused: Refused) -> Self {
+        Self::System(match refused {
+            Refused::NotOwned | Refused::NotPermitted => libc::EPERM,
+            Refused::Full => libc::ENOSPC,
+            Refused::NotRunning | Refused::Ended => libc::ENOENT,
+            Refused::Silent => libc::ETIMEDOUT,
+            Refused::System(errno) => errno as i32,
+            Refused::NoSchedExt | Refused::OtherVersion => libc::EIO,
+        })
+    }
 }
