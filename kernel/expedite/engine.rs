@@ -72,9 +72,12 @@ impl Parameters {
     }
 }
 
+/// Slice of the trial: the loading thread has this time after its wake-up to find itself raised.
+const TRIAL_SLICE: Nanos = Nanos::from_millis(1);
+
 /// Returns the terms of the trial, which do not depend on the parameters.
 fn trial_terms() -> Terms {
-    let slice = Nanos::from_micros(u64::from(SLICE_US.0));
+    let slice = TRIAL_SLICE;
     let whole = budget::Terms::capped(Cap { share: Share::percent(100), window: caps::WINDOW }, slice);
     Terms { slice, caps: Caps { thread: whole, user: whole, cpu: whole }, meter: Meter::Boosted }
 }
