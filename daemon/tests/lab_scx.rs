@@ -210,6 +210,21 @@ fn refusals_say_what_is_missing() {
     let mut missing = Command::new(env!("CARGO_BIN_EXE_pronto"));
     let missing = refusal(&missing.args(["expedite", "scx", "--object", "/nowhere.o"]).output().unwrap());
     assert!(missing.contains("cannot open /nowhere.o: ENOENT"), "{missing}");
+    let folder = Path::new("/tmp/lab-scx-objects");
+    fs::create_dir_all(folder).unwrap();
+    let whole = fs::read(object()).unwrap();
+    let programs = [
+        ("text", &b"no program"[..], "it is not an ELF file"),
+        ("empty", b"", "it is not an ELF file"),
+        ("half", &whole[..whole.len() / 2], "it contains no valid BPF programs"),
+    ];
+    for (name, content, reason) in programs {
+        let file = folder.join(name);
+        fs::write(&file, content).unwrap();
+        let mut invalid = Command::new(env!("CARGO_BIN_EXE_pronto"));
+        let invalid = refusal(&invalid.args(["expedite", "scx", "--object"]).arg(&file).output().unwrap());
+        assert!(invalid.contains(&format!("{} is not a BPF program: {reason}", file.display())), "{invalid}");
+    }
     let pronto = env!("CARGO_BIN_EXE_pronto");
     let mut user = Command::new("setpriv");
     user.args(["--reuid=65534", "--clear-groups", pronto, "expedite", "scx", "--object"]).arg(object());

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use pronto_expedite::follow::Followed;
 use pronto_expedite::process::{descendants, raise_descriptor_limit};
 
-use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
+use super::{KINDS, Scanning, report, require_children_lists, terms, with_terms};
 use crate::commands::Subcommand;
 use crate::commands::signals::{self, Signals};
 
@@ -29,7 +29,8 @@ fn describe() -> Command {
             "Scans the command and its children for new sockets, and flags them. Threads that wait on eventfds and for RDMA are boosted as\n\
              well; those that wait on pipes are not. Ends when all of these processes have ended, also those in the background, with the\n\
              exit code of the command. SIGTERM and SIGHUP are passed on to the command, or to its children if it has ended; under nohup,\n\
-             both it and the command ignore SIGHUP.\n\n\
+             both it and the command ignore SIGHUP. If the command cannot be started, the exit code is 127 (not found) or 126, as a\n\
+             shell's.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite run --percent 5 -- mpirun -n 2 ./program",
         )
         .arg(
@@ -50,7 +51,13 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     // The children of processes that end become children of this one.
     prctl::set_child_subreaper(true).context("adopting the command's children")?;
     let mut signals = Signals::block(signals::ENDS.into_iter().chain([Signal::SIGCHLD]))?;
-    let main = start(&words)?;
+    let main = match start(&words)? {
+        Ok(main) => main,
+        Err(errno) => {
+            report(&format!("cannot start {}: {}", words[0].to_string_lossy(), errno.desc()));
+            return Ok(ExitCode::from(not_started(errno)));
+        }
+    };
     // Only now: the command keeps the limit with which this one was started.
     raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
     let mut code = None;
@@ -86,21 +93,26 @@ fn pid_of(pid: u32) -> Pid {
 }
 
 /// Starts a command with no signal blocked, and as `SIGPIPE` is by default: the runtime of this program ignores that signal.
-fn start(words: &[&OsString]) -> anyhow::Result<Pid> {
+/// The inner error is that of the system.
+fn start(words: &[&OsString]) -> anyhow::Result<Result<Pid, Errno>> {
     let text = |bytes: &[u8]| CString::new(bytes).context("an argument or a variable contains a NUL byte");
     let arguments: Vec<_> = words.iter().map(|word| text(word.as_bytes())).collect::<Result<_, _>>()?;
     let variables =
         std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
     let variables: Vec<_> = variables.map(|variable| text(&variable)).collect::<Result<_, _>>()?;
     let program = arguments.first().expect("clap asks for it");
-    let started = PosixSpawnAttr::init().and_then(|mut attributes| {
+    Ok(PosixSpawnAttr::init().and_then(|mut attributes| {
         attributes.set_sigmask(&SigSet::empty())?;
         attributes.set_sigdefault(&SigSet::from_iter([Signal::SIGPIPE]))?;
         attributes
             .set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
         posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes, &arguments, &variables)
-    });
-    started.with_context(|| format!("cannot start {}", program.to_string_lossy()))
+    }))
+}
+
+/// Returns the exit code for a command that cannot be started, as that of a shell: 127 if there is none of that name, else 126.
+const fn not_started(errno: Errno) -> u8 {
+    if matches!(errno, Errno::ENOENT) { 127 } else { 126 }
 }
 
 /// Exit code if that of the command is not known.
