@@ -164,7 +164,7 @@ fn a_command_is_coscheduled_and_its_exit_code_kept() {
     let report: Value = serde_json::from_str(report.trim()).expect("one object");
     assert!(report["ticks"].as_u64() > Some(0) && report["actuator"] == "slice", "{report}");
     let missing = run(&["--", "/nonexistent/program"]);
-    assert!(!missing.status.success());
+    assert_eq!(missing.status.code(), Some(127));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("/nonexistent/program"));
     std::fs::remove_dir_all(&dir).expect("the folder belongs to this test");
 }

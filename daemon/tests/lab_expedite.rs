@@ -262,9 +262,36 @@ fn the_exit_code_is_that_of_the_command() {
         let status = pronto(&["run", "--", "sh", "-c", script]).status().unwrap();
         assert_eq!(status.code(), Some(code), "{script}");
     }
-    let missing = pronto(&["run", "--", "/no/such/program"]).output().unwrap();
-    let text = String::from_utf8_lossy(&missing.stderr);
-    assert!(!missing.status.success() && text.contains("cannot start /no/such/program"), "{text}");
+    // As a shell's.
+    for (program, code, why) in [
+        ("/no/such/program", 127, "No such file or directory"),
+        ("no-such-program", 127, "No such file or directory"),
+        ("/proc/version", 126, "Permission denied"),
+    ] {
+        let failed = pronto(&["run", "--", program]).output().unwrap();
+        let text = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(code), "{program}: {text}");
+        assert!(text.contains(&format!("cannot start {program}: {why}")), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_process_without_sockets_is_named_while_it_is_scanned() {
+    let _module = Module::load();
+    let sleep = Ended::start(Command::new("sleep").arg("1000"));
+    let mut flag = pronto(&["flag", &sleep.pid()]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(flag.stderr.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    let found = format!(
+        "looking for sockets, eventfds and RDMA channels of process {}: none was found yet",
+        sleep.pid()
+    );
+    assert!(line.contains(&found), "{line}");
+    signal(&flag, Signal::SIGTERM);
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.contains("flagged 0 files"), "said once: {line}");
+    assert!(flag.wait().unwrap().success());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
@@ -210,6 +210,21 @@ fn refusals_say_what_is_missing() {
     let mut missing = Command::new(env!("CARGO_BIN_EXE_pronto"));
     let missing = refusal(&missing.args(["expedite", "scx", "--object", "/nowhere.o"]).output().unwrap());
     assert!(missing.contains("cannot open /nowhere.o: ENOENT"), "{missing}");
+    let folder = Path::new("/tmp/lab-scx-objects");
+    fs::create_dir_all(folder).unwrap();
+    let whole = fs::read(object()).unwrap();
+    let programs = [
+        ("text", &b"no program"[..], "it is not an ELF file"),
+        ("empty", b"", "it is not an ELF file"),
+        ("half", &whole[..whole.len() / 2], "it contains no valid BPF programs"),
+    ];
+    for (name, content, reason) in programs {
+        let file = folder.join(name);
+        fs::write(&file, content).unwrap();
+        let mut invalid = Command::new(env!("CARGO_BIN_EXE_pronto"));
+        let invalid = refusal(&invalid.args(["expedite", "scx", "--object"]).arg(&file).output().unwrap());
+        assert!(invalid.contains(&format!("{} is not a BPF program: {reason}", file.display())), "{invalid}");
+    }
     let pronto = env!("CARGO_BIN_EXE_pronto");
     let mut user = Command::new("setpriv");
     user.args(["--reuid=65534", "--clear-groups", pronto, "expedite", "scx", "--object"]).arg(object());
@@ -225,14 +240,70 @@ fn refusals_say_what_is_missing() {
     assert!(Scheduler::connect().is_err());
 }
 
-/// A node, which is killed when this is dropped.
-struct Daemon(Child);
+/// A node with `boost = "scx"`, which is killed when this is dropped.
+struct Node {
+    child: Child,
+    config: String,
+    log: Arc<Mutex<String>>,
+}
 
-impl Drop for Daemon {
+impl Drop for Node {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
+}
+
+impl Node {
+    /// Starts a node, and waits until it listens.
+    fn start() -> Self {
+        let folder = Path::new("/tmp/lab-scx");
+        fs::create_dir_all(folder).unwrap();
+        let file = folder.join("1.toml");
+        fs::write(&file, "node = 1\nlisten = [\"shm:/tmp/lab-scx/1.sock\"]\nboost = \"scx\"\n").unwrap();
+        let mut node = Command::new(env!("CARGO_BIN_EXE_prontod"));
+        let mut child = node.arg("--config").arg(&file).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let writer = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                *writer.lock().unwrap() += &(line + "\n");
+            }
+        });
+        let node = Self { child, config: file.to_str().unwrap().into(), log };
+        until("the node listens", || node.log().contains("listens at"));
+        node
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Returns the boost in its status.
+    fn boost(&self) -> String {
+        let status = pronto(&["status", "--config", &self.config]);
+        let boost =
+            status.lines().find_map(|line| line.trim_start().strip_prefix("boost ")).unwrap_or(&status);
+        boost.trim().to_owned()
+    }
+
+    /// Sends messages to the node. Returns the number of times that the scheduler has woken its flagged threads meanwhile.
+    fn wakeups(&self) -> u64 {
+        let scheduler = Scheduler::connect().unwrap();
+        let wakeups = || {
+            let counters = scheduler.counters().unwrap();
+            counters.boosts + counters.idle + counters.denied()
+        };
+        let before = wakeups();
+        pronto(&["ping", "--config", &self.config, "--count", "50"]);
+        wakeups() - before
+    }
+}
+
+fn pronto(words: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_pronto")).args(words).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Shows: operations.scx-node, operations.scx-flags
@@ -240,45 +311,36 @@ impl Drop for Daemon {
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_threads_of_a_node_are_boosted_on_request() {
     let _alone = alone();
-    let folder = Path::new("/tmp/lab-scx");
-    fs::create_dir_all(folder).unwrap();
-    let file = folder.join("1.toml");
-    fs::write(&file, "node = 1\nlisten = [\"shm:/tmp/lab-scx/1.sock\"]\nboost = \"scx\"\n").unwrap();
-    let node = || {
-        let mut node = Command::new(env!("CARGO_BIN_EXE_prontod"));
-        let mut node = Daemon(node.arg("--config").arg(&file).stderr(Stdio::piped()).spawn().unwrap());
-        let mut line = String::new();
-        let mut lines = BufReader::new(node.0.stderr.take().unwrap());
-        while !line.contains("listens at") {
-            line.clear();
-            assert!(lines.read_line(&mut line).unwrap() > 0, "the node has ended");
-        }
-        std::thread::spawn(move || lines.lines().for_each(drop));
-        node
-    };
-    let pronto = |words: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_pronto")).args(words).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let config = file.to_str().unwrap();
-    let without = node();
-    let status = pronto(&["status", "--config", config]);
-    assert!(status.contains("boost     none (scx: the scheduler is not loaded: start "), "{status}");
     assert!(pronto(&["doctor"]).contains("scx is not available: the scheduler is not loaded"));
-    drop(without);
-
     let loader = Loader::start();
     assert!(pronto(&["doctor"]).contains("scx is available; enable it with boost = \"scx\""));
-    let with = node();
-    let status = pronto(&["status", "--config", config]);
-    assert!(status.contains("boost     scx\n"), "{status}");
-    let scheduler = Scheduler::connect().unwrap();
-    let wakeups = || {
-        let counters = scheduler.counters().unwrap();
-        counters.boosts + counters.idle + counters.denied()
-    };
-    let before = wakeups();
-    pronto(&["ping", "--config", config, "--count", "50"]);
-    assert!(wakeups() > before, "no thread of the node is flagged");
-    drop((with, loader));
+    let node = Node::start();
+    assert_eq!(node.boost(), "scx");
+    assert!(node.wakeups() > 0, "no thread of the node is flagged");
+    drop((node, loader));
+}
+
+/// Shows: operations.scx-restart
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_node_uses_the_next_loader() {
+    let _alone = alone();
+    let node = Node::start();
+    assert!(node.boost().starts_with("none (scx: the scheduler is not loaded: start "), "{}", node.boost());
+    for number in 1..=2 {
+        let mut loader = Loader::start();
+        until("the node uses the loader", || node.boost() == "scx");
+        assert!(node.wakeups() > 0, "no thread of the node is flagged");
+        loader.signal(Signal::SIGKILL);
+        loader.child.wait().unwrap();
+        // Without a message or a pause in between: the status itself checks.
+        let ended = "none (scx: the loader ended; restart it with `pronto expedite scx` as root)";
+        assert_eq!(node.boost(), ended);
+        let is_logged = || node.log().matches(ended).count() == number;
+        until("the log says so", is_logged);
+        drop(loader);
+    }
+    // Each change has one line, however many attempts there were.
+    assert_eq!(node.log().matches("messages are handled without a boost").count(), 3, "{}", node.log());
+    assert_eq!(node.log().matches("boost of message handlers").count(), 2, "{}", node.log());
 }

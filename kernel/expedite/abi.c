@@ -12,6 +12,7 @@ static_assert(EXPEDITE_QUERY == 0xc0a845e2);
 static_assert(EXPEDITE_WAIT == 0x401045e3);
 static_assert(EXPEDITE_TOTALS == 0x80e045e4);
 static_assert(EXPEDITE_FIND == 0x400445e5);
+static_assert(EXPEDITE_CAPS == 0x802045e6);
 static_assert(EXPEDITE_FLAGS_MAX == 1024);
 static_assert(EXPEDITE_FLAGS_PER_FILE == 8);
 static_assert(EXPEDITE_WAYS == 6);
@@ -21,6 +22,7 @@ static_assert(offsetof(struct expedite_flag, options) == 20);
 static_assert(offsetof(struct expedite_query, counts) == 8);
 static_assert(offsetof(struct expedite_query, left_ns) == 160);
 static_assert(offsetof(struct expedite_wait, timeout_ns) == 8);
+static_assert(offsetof(struct expedite_caps, user_flags) == 24);
 static_assert(offsetof(struct expedite_totals, counts) == 72);
 
 /* /sys/module/expedite/version; README.md describes the two forms. */

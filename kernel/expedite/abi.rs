@@ -78,6 +78,20 @@ pub(crate) struct Totals {
     pub(crate) counts: Counts,
 }
 
+/// `struct expedite_caps`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Caps {
+    pub(crate) slice_us: u32,
+    pub(crate) thread_percent: u32,
+    pub(crate) user_percent: u32,
+    pub(crate) cpu_percent: u32,
+    pub(crate) sleepers_only: u32,
+    pub(crate) even_if_idle: u32,
+    pub(crate) user_flags: u32,
+    pub(crate) reserved: u32,
+}
+
 // SAFETY: [I1] integers without padding: every bit pattern is a value.
 unsafe impl FromBytes for Flag {}
 // SAFETY: [I1] integers without padding: every bit pattern is a value.
@@ -88,6 +102,8 @@ unsafe impl FromBytes for Query {}
 unsafe impl AsBytes for Query {}
 // SAFETY: [I1] integers without padding: every byte is initialised.
 unsafe impl AsBytes for Totals {}
+// SAFETY: [I1] integers without padding: every byte is initialised.
+unsafe impl AsBytes for Caps {}
 
 pub(crate) const FLAG: u32 = _IOW::<Flag>('E' as u32, 0xe0);
 pub(crate) const UNFLAG: u32 = _IOW::<i32>('E' as u32, 0xe1);
@@ -96,6 +112,7 @@ pub(crate) const WAIT: u32 = _IOW::<Wait>('E' as u32, 0xe3);
 pub(crate) const TOTALS: u32 = _IOR::<Totals>('E' as u32, 0xe4);
 
 pub(crate) const FIND: u32 = _IOW::<i32>('E' as u32, 0xe5);
+pub(crate) const CAPS: u32 = _IOR::<Caps>('E' as u32, 0xe6);
 
 /// `EXPEDITE_FLAGS_MAX`.
 pub(crate) const FLAGS_MAX: u32 = 1024;
@@ -103,9 +120,10 @@ pub(crate) const FLAGS_MAX: u32 = 1024;
 /// `EXPEDITE_FLAGS_PER_FILE`.
 pub(crate) const FLAGS_PER_FILE: usize = 8;
 
-// The command numbers of expedite.h, which contain the sizes: 32, 4, 168, 16 and 224 bytes.
+// The command numbers of expedite.h, which contain the sizes: 32, 4, 168, 16, 224 and 32 bytes.
 const _: () = assert!(FLAG == 0x4020_45e0 && UNFLAG == 0x4004_45e1 && FIND == 0x4004_45e5);
 const _: () = assert!(QUERY == 0xc0a8_45e2 && WAIT == 0x4010_45e3 && TOTALS == 0x80e0_45e4);
+const _: () = assert!(CAPS == 0x8020_45e6);
 
 impl Flag {
     /// Returns the request if its reserved fields are zero and its values are in range.

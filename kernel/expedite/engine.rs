@@ -28,6 +28,20 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
+    /// Returns them as devices report them.
+    fn caps(&self) -> abi::Caps {
+        abi::Caps {
+            slice_us: self.slice_us,
+            thread_percent: self.thread_percent,
+            user_percent: self.user_percent,
+            cpu_percent: self.cpu_percent,
+            sleepers_only: self.sleepers_only,
+            even_if_idle: self.even_if_idle,
+            user_flags: self.user_flags,
+            reserved: 0,
+        }
+    }
+
     /// Returns the terms that the parameters set.
     ///
     /// # Errors
@@ -72,9 +86,12 @@ impl Parameters {
     }
 }
 
+/// Slice of the trial: the loading thread has this time after its wake-up to find itself raised.
+const TRIAL_SLICE: Nanos = Nanos::from_millis(1);
+
 /// Returns the terms of the trial, which do not depend on the parameters.
 fn trial_terms() -> Terms {
-    let slice = Nanos::from_micros(u64::from(SLICE_US.0));
+    let slice = TRIAL_SLICE;
     let whole = budget::Terms::capped(Cap { share: Share::percent(100), window: caps::WINDOW }, slice);
     Terms { slice, caps: Caps { thread: whole, user: whole, cpu: whole }, meter: Meter::Boosted }
 }
@@ -90,7 +107,9 @@ impl Engine {
     pub(crate) fn start(parameters: &Parameters) -> Result<Self> {
         let terms = parameters.terms()?;
         let now = Nanos(glue::clock());
-        let mut state = Some(state::State::new(terms, now)?);
+        let mut state = state::State::new(terms, now)?;
+        state.caps = parameters.caps();
+        let mut state = Some(state);
         flags::prepare(parameters.user_flags);
         to_result(glue::workers_start())?;
         let engine = Self;
@@ -165,6 +184,10 @@ pub(crate) fn request(device: &flags::DeviceFlags, command: u32, argument: usize
             let mut query = abi::Query { tid: asked.tid, ..abi::Query::default() };
             flags::with_thread(asked.tid, |task| threads::query(task, &mut query))?;
             writer.write(&query)
+        }
+        abi::CAPS => {
+            let caps = state::with(|state| state.caps).unwrap_or_default();
+            UserSlice::new(user, size_of::<abi::Caps>()).writer().write(&caps)
         }
         abi::TOTALS => UserSlice::new(user, size_of::<abi::Totals>()).writer().write(&totals()),
         _ => Err(ENOTTY),

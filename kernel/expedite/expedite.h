@@ -109,6 +109,18 @@ struct expedite_totals {
 	struct expedite_counts counts;
 };
 
+/* The parameters with which the module was loaded; README.md describes each. */
+struct expedite_caps {
+	__u32 slice_us;
+	__u32 thread_percent;
+	__u32 user_percent;
+	__u32 cpu_percent;
+	__u32 sleepers_only;
+	__u32 even_if_idle;
+	__u32 user_flags;
+	__u32 reserved;
+};
+
 /*
  * EBADF, EOPNOTSUPP (cannot be flagged), EEXIST (is flagged, through this device), ESRCH, EPERM, EINVAL, ENOMEM; ENOSPC
  * (the device, the file or the user has as many flags as it can have).
@@ -127,6 +139,7 @@ struct expedite_totals {
 #define EXPEDITE_TOTALS _IOR('E', 0xe4, struct expedite_totals)
 /* Returns whether a file is flagged through this device. As EXPEDITE_UNFLAG, but the flag stays. */
 #define EXPEDITE_FIND _IOW('E', 0xe5, __s32)
+#define EXPEDITE_CAPS _IOR('E', 0xe6, struct expedite_caps)
 
 /* Flags that one open device can hold, and that one file can have. */
 #define EXPEDITE_FLAGS_MAX 1024

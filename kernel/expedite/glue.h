@@ -148,7 +148,7 @@ void expedite_wait_for_stragglers(void);
 
 struct wait_queue_head *expedite_trial_queue(void);
 bool expedite_trial_is_possible(void);
-void expedite_trial_wait(unsigned int ms);
+bool expedite_trial_wait(unsigned int ms);
 bool expedite_trial_is_lowered(void);
 
 /* Implemented in Rust. */

@@ -183,7 +183,7 @@ extern "C" {
     fn expedite_wait_for_stragglers();
     fn expedite_trial_queue() -> *mut bindings::wait_queue_head;
     fn expedite_trial_is_possible() -> bool;
-    fn expedite_trial_wait(ms: c_uint);
+    fn expedite_trial_wait(ms: c_uint) -> bool;
     fn expedite_trial_is_lowered() -> bool;
 }
 
@@ -207,8 +207,9 @@ pub(crate) fn trial_is_possible() -> bool {
     unsafe { expedite_trial_is_possible() }
 }
 
-/// Waits for an arrival in the queue of the trial, which comes after `ms` milliseconds.
-pub(crate) fn trial_wait(ms: u32) {
+/// Waits for an arrival in the queue of the trial, which comes after `ms` milliseconds. Returns whether the arrival made the calling thread
+/// real-time.
+pub(crate) fn trial_wait(ms: u32) -> bool {
     // SAFETY: [I1] called where sleeping is allowed, by one thread at a time: when the module is loaded.
     unsafe { expedite_trial_wait(ms) }
 }

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 
-use crate::abi::Totals;
+use crate::abi::{Caps, Totals};
 use crate::accounts::Accounting;
 use crate::glue;
 use crate::policy::boost::Terms;
@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// Number of flags.
     pub(crate) flags: u64,
+    /// The parameters that the limits are from.
+    pub(crate) caps: Caps,
 }
 
 impl State {
@@ -39,7 +41,8 @@ impl State {
     /// `ENOMEM`.
     pub(crate) fn new(terms: Terms, now: Nanos) -> Result<KBox<Self>> {
         let accounts = Accounting::new(&terms.caps, glue::cpus(), now)?;
-        let state = Self { terms, threads: Table::new(), accounts, totals: Totals::default(), flags: 0 };
+        let (threads, totals, caps) = (Table::new(), Totals::default(), Caps::default());
+        let state = Self { terms, threads, accounts, totals, flags: 0, caps };
         Ok(KBox::new(state, GFP_KERNEL)?)
     }
 }

@@ -27,6 +27,18 @@
 #define BOOSTED_POLICY SCHED_RR
 #define BOOSTED_PRIORITY 1
 
+/* Faults that a build for tests plants: raising or lowering a thread does nothing, and reports success. */
+#ifdef EXPEDITE_BREAK_raise
+#define RAISES false
+#else
+#define RAISES true
+#endif
+#ifdef EXPEDITE_BREAK_lower
+#define LOWERS false
+#else
+#define LOWERS true
+#endif
+
 /* Nanoseconds that the thread has been runnable and did not run. */
 static u64 waited(struct task_struct *task)
 {
@@ -95,6 +107,8 @@ int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 		return -EBUSY;
 	if (READ_ONCE(task->pi_blocked_on))
 		return -EDEADLK;
+	if (!RAISES)
+		return 0;
 	result = sched_setattr_nocheck(task, &attr);
 	/* The kernel has set it to 0, as for every real-time thread, and would set the default at the end of the boost. */
 	if (!result)
@@ -119,6 +133,8 @@ int expedite_lower(struct task_struct *task, const struct expedite_saved *saved)
 
 	if (task->policy != BOOSTED_POLICY || task->rt_priority != BOOSTED_PRIORITY || !task->sched_reset_on_fork)
 		return 1;
+	if (!LOWERS)
+		return 0;
 	if (!sched_setattr_nocheck(task, &attr))
 		return 0;
 	/* Its earlier class does not accept it any more. */

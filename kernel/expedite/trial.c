@@ -10,7 +10,7 @@
 #include "glue.h"
 
 /* A boost lasts 10 ms at most; a machine may stop for some time. Milliseconds. */
-#define LOWERED_AFTER 2000
+#define LOWERED_AFTER 1000
 
 static DECLARE_WAIT_QUEUE_HEAD(queue);
 static bool has_arrived;
@@ -40,9 +40,13 @@ bool expedite_trial_is_possible(void)
 	return !thread.is_realtime && !thread.is_behind;
 }
 
-/* Waits for an arrival in the queue, which comes after @ms. The arrival is too early if the thread does not sleep yet. */
-void expedite_trial_wait(unsigned int ms)
+/*
+ * Waits for an arrival in the queue, which comes after @ms. Returns whether it made the calling thread real-time. The arrival is too early
+ * if the thread does not sleep yet.
+ */
+bool expedite_trial_wait(unsigned int ms)
 {
+	bool is_raised = false;
 	DEFINE_WAIT(wait);
 
 	WRITE_ONCE(has_arrived, false);
@@ -50,10 +54,12 @@ void expedite_trial_wait(unsigned int ms)
 	schedule_delayed_work(&arrival, msecs_to_jiffies(ms));
 	while (!READ_ONCE(has_arrived)) {
 		schedule();
+		is_raised = READ_ONCE(current->prio) < MAX_RT_PRIO;
 		prepare_to_wait(&queue, &wait, TASK_UNINTERRUPTIBLE);
 	}
 	finish_wait(&queue, &wait);
 	cancel_delayed_work_sync(&arrival);
+	return is_raised;
 }
 
 /* Returns whether the calling thread is an ordinary one within the time in which every boost ends. */

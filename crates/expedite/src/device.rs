@@ -4,7 +4,7 @@
 //! 1. The structures have the layout that the header gives them: the request numbers hold their sizes, and the module
 //!    refuses others.
 //! 2. The device is open as long as a [`Device`] lives.
-#![expect(unsafe_code, reason = "six requests of one device; listed in docs/unsafe.md")]
+#![expect(unsafe_code, reason = "seven requests of one device; listed in docs/unsafe.md")]
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -91,12 +91,27 @@ struct RawTotals {
     counts: RawCounts,
 }
 
+/// `struct expedite_caps`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawCaps {
+    slice_us: u32,
+    thread_percent: u32,
+    user_percent: u32,
+    cpu_percent: u32,
+    sleepers_only: u32,
+    even_if_idle: u32,
+    user_flags: u32,
+    reserved: u32,
+}
+
 nix::ioctl_write_ptr!(expedite_flag, b'E', 0xe0, RawFlag);
 nix::ioctl_write_ptr!(expedite_unflag, b'E', 0xe1, i32);
 nix::ioctl_readwrite!(expedite_query, b'E', 0xe2, RawQuery);
 nix::ioctl_write_ptr!(expedite_wait, b'E', 0xe3, RawWait);
 nix::ioctl_read!(expedite_totals, b'E', 0xe4, RawTotals);
 nix::ioctl_write_ptr!(expedite_find, b'E', 0xe5, i32);
+nix::ioctl_read!(expedite_caps, b'E', 0xe6, RawCaps);
 
 /// Parameters of a flag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -312,6 +327,26 @@ pub struct Totals {
     pub counts: Counts,
 }
 
+/// Parameters with which the module was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// Maximum length of a boost.
+    pub slice: Duration,
+    /// Maximum boosted share of a CPU within any 100 ms for a thread, in percent.
+    pub thread_percent: u32,
+    /// Maximum for all threads of a user on a CPU, in percent.
+    pub user_percent: u32,
+    /// Maximum for all threads on a CPU, in percent.
+    pub cpu_percent: u32,
+    /// Only threads that use less than 2 % of a CPU in total are boosted.
+    pub sleepers_only: bool,
+    /// Threads are boosted even while a CPU is idle.
+    pub even_if_idle: bool,
+    /// Maximum number of flags of a user.
+    pub user_flags: u32,
+}
+
 /// Reason why the module refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -519,6 +554,25 @@ impl Device {
             counts: raw.counts.into(),
         })
     }
+
+    /// Returns the parameters with which the module was loaded.
+    ///
+    /// # Errors
+    /// The module is older than this request.
+    pub fn caps(&self) -> Result<Caps, Refused> {
+        let mut raw = RawCaps::default();
+        // SAFETY: I1 and I2.
+        unsafe { expedite_caps(self.0.as_raw_fd(), &raw mut raw) }?;
+        Ok(Caps {
+            slice: Duration::from_micros(raw.slice_us.into()),
+            thread_percent: raw.thread_percent,
+            user_percent: raw.user_percent,
+            cpu_percent: raw.cpu_percent,
+            sleepers_only: raw.sleepers_only != 0,
+            even_if_idle: raw.even_if_idle != 0,
+            user_flags: raw.user_flags,
+        })
+    }
 }
 
 impl AsFd for Device {
@@ -563,6 +617,7 @@ mod tests {
             ("WAIT", "0xe3", "wait"),
             ("TOTALS", "0xe4", "totals"),
             ("FIND", "0xe5", ""),
+            ("CAPS", "0xe6", "caps"),
         ] {
             let line = HEADER.lines().find(|line| line.starts_with(&format!("#define EXPEDITE_{name} ")));
             let line = line.unwrap_or_else(|| panic!("no request {name}"));
@@ -570,6 +625,7 @@ mod tests {
         }
         assert_eq!(size_of::<RawTotals>(), 224);
         assert_eq!((size_of::<RawFlag>(), size_of::<RawQuery>(), size_of::<RawWait>()), (32, 168, 16));
+        assert_eq!(size_of::<RawCaps>(), 32);
     }
 
     #[test]

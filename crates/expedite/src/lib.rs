@@ -17,6 +17,6 @@ pub mod scx;
 mod tiers;
 
 pub use denial::Denial;
-pub use device::{ByWay, Counts, Device, Flag, Refused, THIS_THREAD, ThreadState, Totals, Unwoken};
+pub use device::{ByWay, Caps, Counts, Device, Flag, Refused, THIS_THREAD, ThreadState, Totals, Unwoken};
 pub use pronto_core::boost::Tier;
 pub use tiers::{DEADLINE, Missing, Obtained, SLICE, available, obtain};

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use pronto_core::boost::{BoostError, Booster, Tier};
@@ -9,7 +10,7 @@ use pronto_core::boost::{BoostError, Booster, Tier};
 use crate::device::{Device, Flag, Refused};
 use crate::fifo::{Fifo, PRIORITY};
 use crate::schedule::{CALLER, Class, schedule, slice};
-use crate::scx::{self, Scheduler};
+use crate::scx::{self, FlaggedThreads, Renewal, Scheduler};
 
 /// The shortest time slice that the kernel gives (`kernel/sched/syscalls.c`).
 pub const SLICE: Duration = Duration::from_micros(100);
@@ -54,14 +55,45 @@ pub enum Missing {
 #[derive(Debug)]
 pub struct Obtained {
     /// The booster.
-    pub booster: Box<dyn Booster>,
-    /// Preferred tiers, each with the reason why it is not available.
+    pub booster: Arc<dyn Booster>,
+    /// Preferred tiers, each with the reason why it was not available.
     pub missing: Vec<(Tier, Missing)>,
+    /// The booster, if it may lose its loader and find another one.
+    flagged: Option<Arc<FlaggedThreads>>,
+}
+
+impl Obtained {
+    fn lasting(booster: impl Booster + 'static) -> Self {
+        Self { booster: Arc::new(booster), missing: Vec::new(), flagged: None }
+    }
+
+    /// Returns a booster that uses each loader of the BPF scheduler, also one that starts later, unless the kernel has no sched_ext.
+    fn scx() -> Result<Self, scx::Refused> {
+        let flagged = Arc::new(FlaggedThreads::connect());
+        let missing = match flagged.check() {
+            Ok(()) => Vec::new(),
+            Err(why @ scx::Refused::NoSchedExt) => return Err(why),
+            Err(why) => vec![(Tier::Scx, why.into())],
+        };
+        Ok(Self { booster: Arc::<FlaggedThreads>::clone(&flagged), missing, flagged: Some(flagged) })
+    }
+
+    /// Checks whether the boost lasts, and tries once to restore it. Returns `None` if a tier was obtained that cannot end. Makes system
+    /// calls, and may block for a tenth of a second, so no thread should call this on the path of a message.
+    #[must_use]
+    pub fn renew(&self) -> Option<Renewal> {
+        self.flagged.as_ref().map(|flagged| flagged.renew())
+    }
 }
 
 impl fmt::Display for Obtained {
-    /// `slice (module: ...; fifo: ...)`.
+    /// `slice (module: ...; fifo: ...)`. If the boost has ended since it was obtained, its reason is written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.flagged.as_ref().map(|flagged| flagged.check()) {
+            None => {}
+            Some(Ok(())) => return write!(f, "{}", Tier::Scx),
+            Some(Err(why)) => return write!(f, "{} ({}: {why})", Tier::None, Tier::Scx),
+        }
         write!(f, "{}", self.booster.tier())?;
         for (index, (tier, why)) in self.missing.iter().enumerate() {
             write!(f, "{}{tier}: {why}", if index == 0 { " (" } else { "; " })?;
@@ -71,7 +103,7 @@ impl fmt::Display for Obtained {
 }
 
 /// Returns a booster of the requested tier, or of the best one if `wanted` is `None`. If a requested tier is not available, the
-/// returned booster does nothing.
+/// returned booster does nothing; that of `Tier::Scx` waits for a loader, which [`Obtained::renew`] looks for.
 #[must_use]
 pub fn obtain(wanted: Option<Tier>) -> Obtained {
     let order: &[Tier] = match &wanted {
@@ -81,11 +113,14 @@ pub fn obtain(wanted: Option<Tier>) -> Obtained {
     let mut missing = Vec::new();
     for tier in order {
         match get(*tier) {
-            Ok(booster) => return Obtained { booster, missing },
+            Ok(obtained) => {
+                missing.extend(obtained.missing);
+                return Obtained { missing, ..obtained };
+            }
             Err(why) => missing.push((*tier, why)),
         }
     }
-    Obtained { booster: Box::new(Unboosted), missing }
+    Obtained { missing, ..Obtained::lasting(Unboosted) }
 }
 
 /// Checks whether a tier is available, by trying it on a thread that ends afterwards.
@@ -103,17 +138,17 @@ pub fn available(tier: Tier) -> Result<(), Missing> {
     }
 }
 
-fn get(tier: Tier) -> Result<Box<dyn Booster>, Missing> {
+fn get(tier: Tier) -> Result<Obtained, Missing> {
     if !matches!(tier, Tier::Module | Tier::Scx) {
         available(tier)?;
     }
     Ok(match tier {
-        Tier::Module => Box::new(Flagged(Device::open()?)),
-        Tier::Fifo => Box::new(Fifo::start().map_err(Missing::System)?),
-        Tier::Slice => Box::new(Scheduled { tier, class: Class::Slice(SLICE) }),
-        Tier::Deadline => Box::new(Scheduled { tier, class: DEADLINE }),
-        Tier::Scx => Box::new(Scheduler::connect()?),
-        Tier::None => Box::new(Unboosted),
+        Tier::Module => Obtained::lasting(Flagged(Device::open()?)),
+        Tier::Fifo => Obtained::lasting(Fifo::start().map_err(Missing::System)?),
+        Tier::Slice => Obtained::lasting(Scheduled { tier, class: Class::Slice(SLICE) }),
+        Tier::Deadline => Obtained::lasting(Scheduled { tier, class: DEADLINE }),
+        Tier::Scx => Obtained::scx()?,
+        Tier::None => Obtained::lasting(Unboosted),
     })
 }
 

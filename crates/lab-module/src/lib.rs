@@ -18,11 +18,14 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Name of the module, and folder below that of all modules of the lab.
+/// Name of the module.
 const NAME: &str = "expedite";
 
 /// Folder below cargo's target folder in which the lab places modules.
 const MODULES: &str = "lab-modules";
+
+/// Variable by which the lab names the form in which the module was built. Each form has a folder.
+const FORM: &str = "PRONTO_LAB_MODULE_FORM";
 
 /// Lock of the only value.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -62,8 +65,17 @@ impl Absent {
 
     /// Tries to load the module, as [`load`](Self::load) does. Returns the output of `insmod`.
     pub fn try_to_load(&self, parameters: &[&str]) -> Output {
+        Self::insert(&format!("{NAME}-{}", form()), parameters)
+    }
+
+    /// Tries to load a module with a fault, which the package lists as well (`faults = ["raise"]`). Returns the output of `insmod`.
+    pub fn try_to_load_without(&self, fault: &str) -> Output {
+        Self::insert(&format!("{NAME}-without-{fault}"), &[])
+    }
+
+    fn insert(folder: &str, parameters: &[&str]) -> Output {
         let mut insert = Command::new("insmod");
-        insert.arg(path()).args(parameters);
+        insert.arg(path(folder)).args(parameters);
         if !parameters.iter().any(|parameter| parameter.starts_with("even_if_idle=")) {
             insert.arg("even_if_idle=1");
         }
@@ -93,15 +105,20 @@ fn is_loaded() -> bool {
     PathBuf::from("/sys/module").join(NAME).exists()
 }
 
-/// Returns the path of the module that was built for the running kernel.
-fn path() -> PathBuf {
+/// Returns the form in which the module was built for these tests.
+fn form() -> String {
+    std::env::var(FORM).unwrap_or_else(|_| panic!("{FORM} is not set: run cargo xtask lab test"))
+}
+
+/// Returns the path of the module in a folder of those that were built for the running kernel.
+fn path(folder: &str) -> PathBuf {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("every kernel has this file");
     let program = std::env::current_exe().expect("a test program has a path");
     let modules = program.ancestors().map(|folder| folder.join(MODULES)).find(|folder| folder.exists());
     let modules = modules.unwrap_or_else(|| {
         panic!("no folder {MODULES} above {}: run cargo xtask lab test", program.display())
     });
-    modules.join(release.trim()).join(NAME).join(format!("{NAME}.ko"))
+    modules.join(release.trim()).join(folder).join(format!("{NAME}.ko"))
 }
 
 fn succeeds(command: &mut Command) {

@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 use std::fs;
+use std::process::Command;
 
 use nix::poll::{PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
@@ -108,4 +109,24 @@ fn handlers_are_scheduled_as_their_tier_requires() {
     let _module = absent.load(GENEROUS);
     check(Boost::Module, "module", 2);
     check(Boost::Auto, "module", 2);
+}
+
+/// Shows: operations.module-in-use
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_module_stays_while_a_node_uses_it() {
+    let absent = Absent::hold();
+    let start =
+        |id: u16| Node::builder(id).boost(Boost::Module).listen(&format!("shm:@lab-boost-{id}")).start();
+    let early = start(1).unwrap();
+    let module = absent.load(&[]);
+    let late = start(2).unwrap();
+    let refused = Command::new("rmmod").arg("expedite").output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("in use"), "{refused:?}");
+    assert_eq!(late.status().boost, "module");
+    let boost = early.status().boost;
+    assert!(boost.starts_with("none (module: the module expedite is not loaded"), "{boost}");
+    drop(late);
+    // This unloads the module, although a node runs that has asked for it.
+    drop(module);
 }

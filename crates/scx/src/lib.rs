@@ -12,6 +12,7 @@ mod server;
 mod settings;
 mod shared;
 
+pub use libbpf::Fault;
 pub use scheduler::{Exit, LoadError, Loaded, Messages, Name, active};
 pub use server::{Flags, ListenError, Server};
 pub use settings::{NeverCovers, Settings};

@@ -42,6 +42,54 @@ pub(crate) enum Unusable {
     TooOld(&'static str),
 }
 
+/// Reason why a file cannot be opened as an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotOpened {
+    /// The file cannot be read.
+    System(Errno),
+    /// The file is not an object of BPF programs for this machine.
+    Invalid(Fault),
+}
+
+/// Fault of an object file, from `enum libbpf_errno`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not an ELF file.
+    NotElf,
+    /// It is an ELF file without valid BPF programs.
+    Format,
+    /// It was built for machines of the other byte order.
+    ByteOrder,
+    /// Anything else; the number of the library.
+    Other(i32),
+}
+
+impl Fault {
+    /// First number of `enum libbpf_errno`. Those below are numbers of the system.
+    const FIRST: i32 = 4_000;
+
+    const fn of(number: i32) -> Option<Self> {
+        Some(match number {
+            Self::FIRST => Self::NotElf,
+            4_001 => Self::Format,
+            4_003 => Self::ByteOrder,
+            number if number > Self::FIRST => Self::Other(number),
+            _ => return None,
+        })
+    }
+}
+
+impl core::fmt::Display for Fault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NotElf => f.write_str("it is not an ELF file"),
+            Self::Format => f.write_str("it contains no valid BPF programs"),
+            Self::ByteOrder => f.write_str("it has the byte order of other machines"),
+            Self::Other(number) => write!(f, "libbpf reports error {number}"),
+        }
+    }
+}
+
 /// Declares the table of functions, each with its name in the library.
 macro_rules! functions {
     ($($name:ident = $symbol:literal: $signature:ty,)*) => {
@@ -143,11 +191,15 @@ impl Libbpf {
     ///
     /// # Errors
     /// The file cannot be read, or is not a BPF object.
-    pub(crate) fn open_object(&self, file: &Path) -> Result<Object, Errno> {
-        let name = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+    pub(crate) fn open_object(&self, file: &Path) -> Result<Object, NotOpened> {
+        let name = CString::new(file.as_os_str().as_bytes());
+        let name = name.map_err(|_| NotOpened::System(Errno::EINVAL))?;
         // SAFETY: I1; the name outlives the call, and there are no options.
         let object = unsafe { (self.0.open_file)(name.as_ptr(), core::ptr::null()) };
-        let object = NonNull::new(object).ok_or_else(Errno::last)?;
+        let object = NonNull::new(object).ok_or_else(|| {
+            let number = Errno::last_raw();
+            Fault::of(number).map_or(NotOpened::System(Errno::from_raw(number)), NotOpened::Invalid)
+        })?;
         Ok(Object { library: self.clone(), object })
     }
 }

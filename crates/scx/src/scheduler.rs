@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use pronto_expedite::scx::{Counters, KERNEL};
 
-use crate::libbpf::{Attached, Libbpf, Object, Unusable};
+use crate::libbpf::{Attached, Fault, Libbpf, NotOpened, Object, Unusable};
 use crate::server::Flags;
 use crate::settings::{NeverCovers, Settings};
 use crate::shared::{RawFlag, RawParameters, RawReport, VERSION};
@@ -67,6 +67,14 @@ pub enum LoadError {
         path: PathBuf,
         /// Error of the system.
         errno: Errno,
+    },
+    /// The file is not an object of BPF programs.
+    #[error("{} is not a BPF program: {fault} (`make -C kernel/scx install` builds one)", path.display())]
+    Invalid {
+        /// Path of the file.
+        path: PathBuf,
+        /// Its fault.
+        fault: Fault,
     },
     /// The object file is that of another version of the loader.
     #[error("{} was built from other sources than this program: build it again", .0.display())]
@@ -176,7 +184,10 @@ impl Loaded {
             library.silence();
         }
         let opened = library.open_object(file);
-        let mut object = opened.map_err(|errno| LoadError::NoObject { path: file.into(), errno })?;
+        let mut object = opened.map_err(|why| match why {
+            NotOpened::System(errno) => LoadError::NoObject { path: file.into(), errno },
+            NotOpened::Invalid(fault) => LoadError::Invalid { path: file.into(), fault },
+        })?;
         let cpus = library.possible_cpus().map_err(LoadError::System)?;
         if !configure(&object, settings.parameters(cpus)?) {
             return Err(LoadError::OtherVersion(file.into()));

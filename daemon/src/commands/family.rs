@@ -21,6 +21,14 @@ pub(super) struct Family {
     code: Option<u8>,
 }
 
+/// The end of a command that cannot be started.
+pub(super) struct NotStarted {
+    /// Human-readable reason.
+    pub(super) reason: String,
+    /// Exit code, as that of a shell: 127 if there is no program of that name, else 126.
+    pub(super) code: u8,
+}
+
 /// Signals that a command with a family receives.
 pub(super) fn block_signals() -> anyhow::Result<Signals> {
     Signals::block(signals::ENDS.into_iter().chain([Signal::SIGCHLD]))
@@ -28,9 +36,13 @@ pub(super) fn block_signals() -> anyhow::Result<Signals> {
 
 impl Family {
     /// Starts a command. The children of processes that end become children of this one.
-    pub(super) fn start(words: &[&OsString]) -> anyhow::Result<Self> {
+    pub(super) fn start(words: &[&OsString]) -> anyhow::Result<Result<Self, NotStarted>> {
         prctl::set_child_subreaper(true).context("adopting the command's children")?;
-        Ok(Self { main: start(words)?, code: None })
+        Ok(start(words)?.map(|main| Self { main, code: None }).map_err(|errno| NotStarted {
+            reason: format!("cannot start {}: {}", words[0].to_string_lossy(), errno.desc()),
+            // As a shell.
+            code: if errno == Errno::ENOENT { 127 } else { 126 },
+        }))
     }
 
     /// Passes a signal on: to the command, or to `members` if it has ended.
@@ -65,21 +77,21 @@ fn pid_of(pid: u32) -> Pid {
 }
 
 /// Starts a command with no signal blocked, and as `SIGPIPE` is by default: the runtime of this program ignores that signal.
-fn start(words: &[&OsString]) -> anyhow::Result<Pid> {
+/// The inner error is that of the system.
+fn start(words: &[&OsString]) -> anyhow::Result<Result<Pid, Errno>> {
     let text = |bytes: &[u8]| CString::new(bytes).context("an argument or a variable contains a NUL byte");
     let arguments: Vec<_> = words.iter().map(|word| text(word.as_bytes())).collect::<Result<_, _>>()?;
     let variables =
         std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
     let variables: Vec<_> = variables.map(|variable| text(&variable)).collect::<Result<_, _>>()?;
     let program = arguments.first().expect("clap asks for it");
-    let started = PosixSpawnAttr::init().and_then(|mut attributes| {
+    Ok(PosixSpawnAttr::init().and_then(|mut attributes| {
         attributes.set_sigmask(&SigSet::empty())?;
         attributes.set_sigdefault(&SigSet::from_iter([Signal::SIGPIPE]))?;
         attributes
             .set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
         posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes, &arguments, &variables)
-    });
-    started.with_context(|| format!("cannot start {}", program.to_string_lossy()))
+    }))
 }
 
 /// Exit code if that of the command is not known.

@@ -83,8 +83,8 @@ fn attempt(ms: u32) -> Trial {
         state::with(count).unwrap_or(0)
     };
     let before = boosts();
-    glue::trial_wait(ms);
-    if boosts() == before {
+    let is_raised = glue::trial_wait(ms);
+    if boosts() == before || !is_raised {
         Trial::NotBoosted
     } else if glue::trial_is_lowered() {
         Trial::Fine

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use pronto_expedite::Device;
 use pronto_lab_module::Absent;
 
 use crate::machine::Module;
@@ -29,6 +30,25 @@ fn parameters_that_allow_no_boost_are_refused() {
     for parameters in [&["slice_us=1666"][..], &["thread_percent=0"], &["sleepers_only=1"]] {
         drop(Module::load(parameters));
     }
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_device_reports_the_parameters() {
+    let module = Module::load(&[
+        "slice_us=150",
+        "user_percent=30",
+        "user_flags=7",
+        "sleepers_only=1",
+        "even_if_idle=0",
+    ]);
+    let caps = Device::open().unwrap().caps().unwrap();
+    assert_eq!(
+        (caps.slice.as_micros(), caps.thread_percent, caps.user_percent, caps.cpu_percent),
+        (150, 10, 30, 50)
+    );
+    assert_eq!((caps.user_flags, caps.sleepers_only, caps.even_if_idle), (7, true, false));
+    drop(module);
 }
 
 /// The trial at load boosts the loading thread with a state of its own.

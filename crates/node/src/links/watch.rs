@@ -1,4 +1,4 @@
-//! The links thread: dials peers without a link, and watches lifelines, which report that a peer is gone.
+//! The links thread: dials peers without a link, watches lifelines, which report that a peer is gone, and restores a boost that ended.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -61,9 +61,13 @@ impl Shared {
     /// Dials peers without a link and watches lifelines, until the node stops.
     pub(super) fn run_links(self: &Arc<Self>, peers: &[PeerOptions]) {
         let mut pauses: HashMap<NodeId, Dialled> = HashMap::new();
+        let mut boost_due = Nanos::ZERO;
         while !self.host.is_stopping() {
             let now = self.host.now();
             self.check_lifelines();
+            if now >= boost_due {
+                boost_due = self.host.boosting.renew(now);
+            }
             let mut next = Nanos::NEVER;
             // A node that drains makes no new links.
             let peers = if self.host.is_draining() { &[] } else { peers };
@@ -103,7 +107,7 @@ impl Shared {
                 next = next.min(*due);
             }
             let daily = self.host.trust.as_ref().map_or(Nanos::NEVER, |trust| trust.check_daily(now));
-            self.sleep_until(next.min(self.host.audit.due()).min(daily));
+            self.sleep_until(next.min(self.host.audit.due()).min(daily).min(boost_due));
         }
     }
 

@@ -3,8 +3,9 @@
 use core::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use pronto_core::{BoostError, Tier};
-use pronto_expedite::Obtained;
+use pronto_core::{BoostError, Nanos, Tier};
+use pronto_expedite::scx::{Refused, Renewal};
+use pronto_expedite::{Missing, Obtained};
 use serde::Deserialize;
 
 use crate::threads::sched_class;
@@ -26,7 +27,7 @@ pub enum Boost {
     Slice,
     /// Reserved share of a CPU in each period. The threads cannot be bound to a CPU.
     Deadline,
-    /// Boost by the BPF scheduler that `pronto expedite scx` loads.
+    /// Boost by the BPF scheduler that `pronto expedite scx` loads, while it runs.
     Scx,
     /// No boost.
     #[default]
@@ -48,13 +49,19 @@ impl Boost {
     }
 }
 
+/// Time between two checks whether a boost lasts that may end, and between two attempts to restore it. Chosen by us; no source.
+const CHECKED: Nanos = Nanos::from_secs(1);
+
 /// The booster of a node.
 #[derive(Debug)]
 pub(crate) struct Boosting {
     obtained: Obtained,
     /// Whether the tier may make threads real-time.
     must_sleep: bool,
+    needs_descriptors: bool,
     failures: Mutex<Failures>,
+    /// Reason for no boost that was logged last, if there is no boost now.
+    logged: Mutex<Option<Refused>>,
 }
 
 /// Counts of threads and channels for which the boost failed.
@@ -73,8 +80,40 @@ impl Boosting {
         } else if wanted != Boost::None {
             tracing::info!(boost = %obtained, "boost of message handlers");
         }
-        let must_sleep = obtained.booster.tier().may_be_real_time();
-        Self { obtained, must_sleep, failures: Mutex::default() }
+        let tier = obtained.booster.tier();
+        let logged = obtained.missing.iter().find_map(|(_, why)| match why {
+            Missing::Scx(why) => Some(*why),
+            _ => None,
+        });
+        Self {
+            obtained,
+            must_sleep: tier.may_be_real_time(),
+            needs_descriptors: tier == Tier::Module,
+            failures: Mutex::default(),
+            logged: Mutex::new(logged),
+        }
+    }
+
+    /// Checks whether the boost lasts, and restores it if possible. Returns the time of the next check. Only the links thread calls
+    /// this, since it makes system calls.
+    pub(crate) fn renew(&self, now: Nanos) -> Nanos {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.obtained.renew() {
+            None => return Nanos::NEVER,
+            Some(Renewal::Missing(why)) if *logged != Some(why) => {
+                tracing::warn!(boost = %self.obtained, "messages are handled without a boost");
+                *logged = Some(why);
+            }
+            Some(Renewal::Renewed { refused, why }) => {
+                tracing::info!(boost = %self.obtained, refused, "boost of message handlers");
+                *logged = None;
+                if let Some(why) = why {
+                    self.note(|failures| failures.threads += refused, why.into());
+                }
+            }
+            Some(_) => {}
+        }
+        now + CHECKED
     }
 
     /// Returns whether a thread that handles messages must sleep when it waits.
@@ -84,8 +123,8 @@ impl Boosting {
     }
 
     /// Returns whether only threads that wait on descriptors are boosted.
-    pub(crate) fn needs_descriptors(&self) -> bool {
-        self.obtained.booster.tier() == Tier::Module
+    pub(crate) const fn needs_descriptors(&self) -> bool {
+        self.needs_descriptors
     }
 
     /// Boosts the calling thread, which handles messages from now on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Automatic P: adapts the weight of the past to measured waiting times while the program runs.
 //!
 //! The coscheduling paper leaves tuning P "while the distributed tasks are executing" as future work (section 5). Its

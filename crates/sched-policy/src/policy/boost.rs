@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The boost of one thread: raised when it waits on a flagged descriptor, metered while it runs, dropped after a slice.
 //!
 //! Expedite (section 3.3) marks a thread in `select` or `read` on a flagged socket, ranks it above all others when it

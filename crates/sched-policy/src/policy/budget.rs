@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The nanosecond budget: boosted time is earned by the epoch, and half of what is unused carries over.
 //!
 //! Expedite grants its boost to threads whose tick counter is nearly full (sections 3.2, 3.3). Every epoch the counter

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Caps: thread, user and CPU all pay for a boost, and the smallest of the three budgets decides.
 //!
 //! A boosted thread preempts all others, so its use is bounded three times: per thread; per user, so that creating more

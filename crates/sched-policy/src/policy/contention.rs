@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Contention: whether polling threads are preempted, and when polling is tried again.
 //!
 //! A thread that polls on a contended CPU uses up its time slice and is then preempted for a full slice of each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Coscheduling: the weight that a task's communication adds under LINUX, DYN and PRED.
 //!
 //! Coscheduling paper, algorithm 2, inside `goodness()` of Linux 2.2, whose counters and priorities are ticks of 10 ms.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The predictor: how much a task communicates, remembered with a weight on the past.
 //!
 //! Coscheduling paper, section 3, formula 1: `freq = P * freq + (1 - P) * cur_freq`, where `cur_freq = rq + sq`. "Initially,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The next lane to serve: control before bulk, the oldest first, and bulk never starves.
 //!
 //! A lane is an ordered stream of handler executions, one at a time. Control messages are small and waited for, bulk

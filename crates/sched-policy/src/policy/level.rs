@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fill level of queues: packets, in binary fixed point.
 
 use super::share::Share;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The decisions, one module each: state, event and time go in, state and decision come out.
 //!
 //! Nothing here reads a clock, draws a random number, allocates, uses floating point, panics or contains `unsafe`. User

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sensing: the contents of a socket's queues, as the coscheduling paper counts them and as we do.
 
 use super::level::{Level, PACKET};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fractions between zero and one: of a CPU, of the past, of a number of waits.
 
 /// A fraction from 0 to 1, in millionths.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Spin or sleep: the polling time before a wait becomes a sleep.
 //!
 //! A wait that polls for `b` and then sleeps costs its own length if that is at most `b`, otherwise `b` plus a wake-up.

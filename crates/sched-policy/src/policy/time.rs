@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time: nanoseconds since the start of the caller's clock, and spans of them.
 
 /// A point in time or a span, in nanoseconds. Arithmetic saturates: 584 years count as for ever.

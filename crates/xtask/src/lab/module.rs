@@ -1,6 +1,7 @@
 //! `cargo xtask lab module DIR`: builds a kernel module against the stock kernel, loads it in the lab, and prints its messages.
 
 use core::time::Duration;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -11,7 +12,7 @@ use super::build::Image;
 use super::build_root::BuildRoot;
 use super::kernel::Kernel;
 use super::machine::{Ending, Machine};
-use super::portable::{self, Form};
+use super::portable::{self, Fault, Form};
 use crate::child::now;
 use crate::workspace::Workspace;
 
@@ -35,6 +36,9 @@ pub(super) struct Options {
     /// Print the path of the module without loading it
     #[arg(long)]
     build_only: bool,
+    /// Build the portable form of kernel/expedite with this fault, which the trial at load must find
+    #[arg(long = "break", value_name = "FAULT")]
+    fault: Option<Fault>,
     /// Parameters of the module
     #[arg(value_name = "NAME=VALUE")]
     parameters: Vec<String>,
@@ -46,7 +50,10 @@ pub(super) struct Options {
 /// The module cannot be built, or QEMU does not start. A module that does not load is an exit code, not an error.
 pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Result<Ending> {
     let root = BuildRoot::provide(workspace, image)?;
-    let module = build(workspace, &root, &options.folder)?;
+    let module = match options.fault {
+        Some(fault) => broken(workspace, &root, fault)?,
+        None => build(workspace, &root, &options.folder)?,
+    };
     let name = module.to_str().context("the path of the module is not valid UTF-8")?.to_owned();
     if options.build_only {
         println!("{name}");
@@ -70,11 +77,27 @@ pub(super) fn hello(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> 
 /// # Errors
 /// The module cannot be built.
 pub(super) fn portable_expedite(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> {
-    let folder = workspace.root.join(EXPEDITE).canonicalize()?;
-    let object = portable::object(workspace, root, &folder)?;
-    let place = place(workspace, &root.kernel, Path::new("expedite-portable"))?;
-    std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
-    portable::module(root, &folder, &object, &place.canonicalize()?)
+    portable(workspace, root, &workspace.root.join(EXPEDITE).canonicalize()?, None)
+}
+
+/// Builds the module `expedite` with a fault, in its portable form, and returns its path.
+///
+/// # Errors
+/// The module cannot be built.
+pub(super) fn broken(workspace: &Workspace, root: &BuildRoot, fault: Fault) -> Result<PathBuf> {
+    portable(workspace, root, &workspace.root.join(EXPEDITE).canonicalize()?, Some(fault))
+}
+
+fn portable(workspace: &Workspace, root: &BuildRoot, folder: &Path, fault: Option<Fault>) -> Result<PathBuf> {
+    let name = folder.file_name().and_then(OsStr::to_str).context("a folder has a name")?;
+    let name = fault.map_or_else(|| folder_of(name, Form::Portable), |fault| fault.folder(name));
+    let object = portable::object(workspace, root, folder)?;
+    portable::module(root, folder, &object, &place(workspace, &root.kernel, &name)?, fault)
+}
+
+/// Returns the name of the folder in which a form of a module is built. Tests rely on it.
+fn folder_of(module: &str, form: Form) -> String {
+    format!("{module}-{}", form.name())
 }
 
 /// Builds the module in a folder and returns its path. The build writes below cargo's target folder.
@@ -85,15 +108,15 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     let start = now();
     let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;
     ensure!(folder.join("Kbuild").is_file(), "{} has no Kbuild file", folder.display());
-    let place = place(workspace, &root.kernel, &folder)?;
-    std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
-    let place = place.canonicalize()?;
-    if root.form == Form::Portable && portable::has_form(&folder) {
-        let object = portable::object(workspace, root, &folder)?;
-        let module = portable::module(root, &folder, &object, &place)?;
+    let has_forms = portable::has_form(&folder);
+    if root.form == Form::Portable && has_forms {
+        let module = portable(workspace, root, &folder, None)?;
         eprintln!("lab: {:6.1} s  portable module: {}", start.elapsed().as_secs_f64(), module.display());
         return Ok(module);
     }
+    let name = folder.file_name().and_then(OsStr::to_str).context("a folder has a name")?;
+    let name = if has_forms { folder_of(name, Form::Rust) } else { name.to_owned() };
+    let place = place(workspace, &root.kernel, &name)?;
     // Sources may include other files of this tree by their paths.
     let tree = workspace.root.canonicalize()?;
     let mut bound = vec![tree.as_path(), place.as_path()];
@@ -123,10 +146,11 @@ pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> R
     Ok(module)
 }
 
-/// Returns the build folder of a module, below cargo's target folder: `lab-modules/RELEASE/FOLDER`. Tests rely on this path.
-pub(super) fn place(workspace: &Workspace, kernel: &Kernel, folder: &Path) -> Result<PathBuf> {
-    let name = folder.file_name().context("a folder has a name")?;
-    Ok(workspace.target.join("lab-modules").join(&kernel.release).join(name))
+/// Creates the build folder of a module, below cargo's target folder: `lab-modules/RELEASE/NAME`. Tests rely on this path.
+fn place(workspace: &Workspace, kernel: &Kernel, name: &str) -> Result<PathBuf> {
+    let place = workspace.target.join("lab-modules").join(&kernel.release).join(name);
+    std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
+    Ok(place.canonicalize()?)
 }
 
 /// Returns the only module in a folder.

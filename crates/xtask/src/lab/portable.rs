@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use serde::Deserialize;
 
 use super::build_root::BuildRoot;
 use super::module::only_module;
@@ -29,6 +30,41 @@ pub(super) enum Form {
     Rust,
     /// With the Rust sources compiled ahead, for kernels without Rust
     Portable,
+}
+
+impl Form {
+    /// Returns the name, as in `/sys/module/expedite/version`.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Portable => "portable",
+        }
+    }
+}
+
+/// A fault that the module has in a build for tests: the trial at load must find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Fault {
+    /// Raising a thread does nothing
+    Raise,
+    /// Lowering a thread does nothing
+    Lower,
+}
+
+impl Fault {
+    /// Returns the value of `EXPEDITE_BREAK` in `Kbuild`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Raise => "raise",
+            Self::Lower => "lower",
+        }
+    }
+
+    /// Returns the name of the folder in which the module with this fault is built. Tests rely on it.
+    pub(super) fn folder(self, module: &str) -> String {
+        format!("{module}-without-{}", self.name())
+    }
 }
 
 /// Returns whether the module in a folder has this form.
@@ -86,15 +122,22 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the module in this form, below `place`, and returns its path in that folder.
+/// Builds the module in this form, below `place`, and returns its path in that folder. `fault` is one that the module plants.
 ///
 /// # Errors
 /// The build fails (its messages are on stderr).
-pub(super) fn module(root: &BuildRoot, folder: &Path, object: &Path, place: &Path) -> Result<PathBuf> {
+pub(super) fn module(
+    root: &BuildRoot,
+    folder: &Path,
+    object: &Path,
+    place: &Path,
+    fault: Option<Fault>,
+) -> Result<PathBuf> {
     let sources = place.join("sources");
     stage(folder, object, &sources)?;
     let headers = root.headers();
     let sources_word = format!("M={}", sources.display());
+    let fault_word = format!("EXPEDITE_BREAK={}", fault.map_or("", Fault::name));
     let words = [
         "make",
         "--no-print-directory",
@@ -103,6 +146,7 @@ pub(super) fn module(root: &BuildRoot, folder: &Path, object: &Path, place: &Pat
         &headers,
         &sources_word,
         "EXPEDITE_FORM=portable",
+        &fault_word,
         "modules",
     ];
     let mut make = root.command(&[place], &words)?;

@@ -83,11 +83,11 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
         programs.push(program);
     }
     ensure!(!chosen.is_empty(), "no matching test to soak");
-    test::build_modules(workspace, image, &programs)?;
+    let form = test::build_modules(workspace, image, &programs)?;
 
     let mut summary = Summary { kernel: image.kernel().release, minutes: options.minutes, tests: Vec::new() };
     for (at, name) in chosen {
-        summary.tests.push(one(workspace, image, &programs[at], name, options.minutes)?);
+        summary.tests.push(one(workspace, image, &programs[at], name, options.minutes, form.clone())?);
     }
     print!("{}", table(&summary));
     if options.json {
@@ -98,7 +98,14 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
 }
 
 /// Runs one test in a machine.
-fn one(workspace: &Workspace, image: &Image, program: &Program, test: String, minutes: u64) -> Result<Line> {
+fn one(
+    workspace: &Workspace,
+    image: &Image,
+    program: &Program,
+    test: String,
+    minutes: u64,
+    form: Option<String>,
+) -> Result<Line> {
     let Target { package, name, needs, .. } = &program.target;
     let time = Duration::from_secs(60 * minutes);
     let words = ["--ignored", "--test-threads=1", "--nocapture", "--exact", &test].map(str::to_owned);
@@ -107,6 +114,7 @@ fn one(workspace: &Workspace, image: &Image, program: &Program, test: String, mi
         .with_memory(Memory::of(needs.numa))
         .with(needs.accelerator)
         .with_variable(format!("{VARIABLE}={}", time.as_secs()));
+    let machine = form.into_iter().fold(machine, Machine::with_variable);
     let start = now();
     let ending =
         with_progress(&format!("{package} {test}"), minutes, start, || machine.run(&command, time + AROUND))?;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::accelerator::Accelerator;
 use super::machine::Memory;
+use super::portable::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The name of a test target that runs in the lab. An underscore and more text may follow.
@@ -40,8 +41,10 @@ pub(crate) struct Needs {
     /// Examples of the package that its tests start. They are built together with the tests.
     pub(crate) examples: Vec<String>,
     /// Folders of kernel modules, relative to the root of the tree. They are built before the machine boots;
-    /// [`super::module::place`] returns their paths.
+    /// [`super::module::build`] says where.
     pub(crate) modules: Vec<String>,
+    /// Faults of kernel/expedite, each of which is built as a module of its own before the machine boots ([`super::module::broken`]).
+    pub(crate) faults: Vec<Fault>,
     /// Folders of BPF programs, relative to the root of the tree. They are built before the machine boots; [`super::bpf::place`]
     /// returns their paths.
     pub(crate) bpf: Vec<String>,
@@ -59,6 +62,7 @@ impl Default for Needs {
             soak: Vec::new(),
             examples: Vec::new(),
             modules: Vec::new(),
+            faults: Vec::new(),
             bpf: Vec::new(),
         }
     }

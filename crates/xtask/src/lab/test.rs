@@ -17,6 +17,9 @@ use crate::child::CommandLine;
 use crate::stages::unit;
 use crate::workspace::Workspace;
 
+/// Variable that names the form of the modules for tests.
+const FORM: &str = "PRONTO_LAB_MODULE_FORM";
+
 /// Options of test programs: run only tests that are ignored on the host, sequentially, because they share a machine.
 const OPTIONS: &[&str] = &["--ignored", "--test-threads=1"];
 
@@ -69,11 +72,12 @@ pub(super) fn run(workspace: &Workspace, image: &Image, options: &Options) -> Re
     }
     ensure!(!programs.is_empty(), "no test matches {}", options.words.join(" "));
 
-    build_modules(workspace, image, &programs)?;
+    let variable = build_modules(workspace, image, &programs)?;
     let mut code = 0;
     for ((cpus, memory, accelerator), programs) in suite::machines(programs) {
         let command = suite::command(&programs, &words)?;
         let machine = Machine::new(image, workspace, cpus, None)?.with_memory(memory).with(accelerator);
+        let machine = variable.iter().cloned().fold(machine, Machine::with_variable);
         code = code.max(match machine.run(&command, Duration::from_secs(options.timeout))? {
             Ending::Exited(code) => code,
             Ending::Failed(failure) => {
@@ -131,24 +135,33 @@ fn build_examples(targets: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the kernel modules and the BPF programs that the test programs need.
+/// Builds the kernel modules and the BPF programs that the test programs need. Returns the variable that names the form of the modules, for
+/// the tests.
 ///
 /// # Errors
 /// One of them does not build.
-pub(super) fn build_modules(workspace: &Workspace, image: &Image, programs: &[Program]) -> Result<()> {
+pub(super) fn build_modules(
+    workspace: &Workspace,
+    image: &Image,
+    programs: &[Program],
+) -> Result<Option<String>> {
     let folders: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.bpf).collect();
     for folder in folders {
         bpf::build(workspace, image, &workspace.root.join(folder))?;
     }
     let modules: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.modules).collect();
     if modules.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let root = BuildRoot::provide(workspace, image)?;
     for folder in modules {
         module::build(workspace, &root, &workspace.root.join(folder))?;
     }
-    Ok(())
+    let faults: BTreeSet<_> = programs.iter().flat_map(|program| &program.target.needs.faults).collect();
+    for fault in faults {
+        module::broken(workspace, &root, *fault)?;
+    }
+    Ok(Some(format!("{FORM}={}", root.form.name())))
 }
 
 /// Runs a test program on the host to list its tests for the lab that `words` choose.

@@ -18,7 +18,7 @@ use pronto_sched_policy::policy::weight::Weight;
 
 use super::{in_words, report, state, with_state};
 use crate::commands::Subcommand;
-use crate::commands::family::{self, Family};
+use crate::commands::family::{self, Family, NotStarted};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "run", describe, run };
 
@@ -29,8 +29,9 @@ fn describe() -> Command {
     let command = Command::new("run")
         .about("Starts a command, and coschedules it and its children")
         .after_help(
-            "Ends when all of these processes have ended, with the exit code of the command, and restores what it has changed. At the end\n\
-             it prints how often queues held data: if that is below 1 % of the samples, coscheduling had nothing to decide by.\n\n\
+            "Ends when all of these processes have ended, with the exit code of the command, and restores what it has changed. If the\n\
+             command cannot be started, the exit code is 127 (not found) or 126. At the end it prints how often queues held data: if that\n\
+             is below 1 % of the samples, coscheduling had nothing to decide by.\n\n\
              Examples:\n  pronto coschedule run -- mpirun -n 2 ./program\n  \
              pronto coschedule run --policy dyn --past 0.5 --actuator slice -- ./server",
         )
@@ -97,7 +98,13 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (mut service, restored) = Service::begin(settings(options, own)?)?;
     in_words(restored).iter().for_each(|words| report(&format!("an earlier run was killed: {words}")));
     let mut signals = family::block_signals()?;
-    let mut family = Family::start(&words)?;
+    let mut family = match Family::start(&words)? {
+        Ok(family) => family,
+        Err(NotStarted { reason, code }) => {
+            report(&reason);
+            return Ok(ExitCode::from(code));
+        }
+    };
     let code = loop {
         service.work().iter().for_each(|problem| report(problem));
         if let Some(received) = signals.next_within(service.pause())? {

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_expedite::follow::Followed;
 use pronto_expedite::process::{Kind, Process, descendants, open_files, raise_descriptor_limit};
 
-use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
+use super::{KINDS, Scanning, report, require_children_lists, terms, with_terms};
 use crate::commands::signals::{self, Signals};
 use crate::commands::{Subcommand, write_stdout};
 
@@ -57,6 +57,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         scanning.flag_one(&process, *fd)?;
         write_stdout(&format!("flagged descriptor {fd} of process {pid}\n"))?;
     }
+    let mut is_silent = fds.is_empty();
     while !process.has_ended() {
         if fds.is_empty() {
             let mut pids = [pid].into();
@@ -67,6 +68,12 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
             for flagged in &scan.flagged {
                 let (fd, kind) = (flagged.file.fd, flagged.file.kind.name());
                 write_stdout(&format!("flagged descriptor {fd} ({kind}) of process {}\n", flagged.pid))?;
+            }
+            if core::mem::take(&mut is_silent) && scan.flagged.is_empty() {
+                let whose = if with_children { " and its children" } else { "" };
+                report(&format!(
+                    "looking for sockets, eventfds and RDMA channels of process {pid}{whose}: none was found yet"
+                ));
             }
             if let Some(reason) = scan.unreachable.iter().find(|reason| reason.pid() == pid) {
                 anyhow::bail!(*reason);

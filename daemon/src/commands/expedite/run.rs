@@ -9,9 +9,9 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use pronto_expedite::follow::Followed;
 use pronto_expedite::process::{descendants, raise_descriptor_limit};
 
-use super::{KINDS, Scanning, require_children_lists, terms, with_terms};
+use super::{KINDS, Scanning, report, require_children_lists, terms, with_terms};
 use crate::commands::Subcommand;
-use crate::commands::family::{self, Family};
+use crate::commands::family::{self, Family, NotStarted};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "run", describe, run };
 
@@ -22,7 +22,8 @@ fn describe() -> Command {
             "Scans the command and its children for new sockets, and flags them. Threads that wait on eventfds and for RDMA are boosted as\n\
              well; those that wait on pipes are not. Ends when all of these processes have ended, also those in the background, with the\n\
              exit code of the command. SIGTERM and SIGHUP are passed on to the command, or to its children if it has ended; under nohup,\n\
-             both it and the command ignore SIGHUP.\n\n\
+             both it and the command ignore SIGHUP. If the command cannot be started, the exit code is 127 (not found) or 126, as a\n\
+             shell's.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite run --percent 5 -- mpirun -n 2 ./program",
         )
         .arg(
@@ -41,7 +42,13 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let words: Vec<&OsString> = options.get_many("command").expect("clap asks for it").collect();
     let mut scanning = Scanning::begin(terms(options), &KINDS, Followed::New, options)?;
     let mut signals = family::block_signals()?;
-    let mut family = Family::start(&words)?;
+    let mut family = match Family::start(&words)? {
+        Ok(family) => family,
+        Err(NotStarted { reason, code }) => {
+            report(&reason);
+            return Ok(ExitCode::from(code));
+        }
+    };
     // Only now: the command keeps the limit with which this one was started.
     raise_descriptor_limit().context("raising RLIMIT_NOFILE to its hard limit")?;
     let code = loop {

@@ -7,6 +7,7 @@ mod table;
 use core::time::Duration;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
@@ -28,13 +29,17 @@ fn describe() -> Command {
     Command::new("top")
         .about("Prints how often the module boosts, and which threads, until SIGINT")
         .after_help(
-            "Rates are for the last interval. `no boost` lists the arrivals that led to none, by reason: the thread ran, was boosted or\n\
-             real-time already; a CPU was idle; it must run after others (behind); it waited for a lock with priority inheritance\n\
-             (locked); a budget was spent. NO BOOST names the most frequent reason of a row, and its share of the arrivals. LEFT us is\n\
-             the time that the thread may run boosted now. Threads of other users are shown to root only.\n\n\
-             --json prints one object per line and interval: seconds, by, flags, threads_known, accounts, counts, and rows, each with\n\
-             counts (names as in expedite.h, times in nanoseconds) and what --by selects: pid, tid, name, left_ns; pid, name, threads;\n\
-             uid, name, threads; or cgroup, threads.\n\n\
+            "The first line has the caps with which the module was loaded. Rates are for the last interval. `no boost` lists the arrivals\n\
+             that led to none, by reason: the thread ran, was boosted or real-time already; a CPU was idle; it must run after others\n\
+             (behind); it waited for a lock with priority inheritance (locked); a budget was spent. NO BOOST names the most frequent reason\n\
+             of a row, and its share of the arrivals. LEFT us is the time that the thread may run boosted now. Threads of other users are\n\
+             shown to root only.\n\n\
+             The rows may add up to less than the header, which also counts threads that have ended and, without root, those of other\n\
+             users. They may differ by a few arrivals, because the module's counters and those of each thread are read one after the other.\n\n\
+             --json prints one object per line and interval: unix_time (its end, in seconds), seconds (its length), by, caps (as the\n\
+             module's parameters; null for a module without this request), flags, threads_known, accounts, counts, others (counts of threads\n\
+             without a row), and rows, each with counts (names as in expedite.h, times in nanoseconds) and what --by selects: pid, tid,\n\
+             name, left_ns; pid, name, threads; uid, name, threads; or cgroup, threads.\n\n\
              Examples:\n  pronto expedite top\n  pronto expedite top --by cgroup --sort denied\n  \
              pronto expedite top --by user --interval 60 --json >> boosts.jsonl",
         )
@@ -91,6 +96,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mut left = options.get_one::<u32>("count").copied();
     let (as_json, clears) = (options.get_flag("json"), std::io::stdout().is_terminal());
     let device = Device::open().context("cannot read the counters")?;
+    // A module that is older than this program does not report them.
+    let caps = device.caps().ok();
     let mut signals = Signals::block(signals::ENDS)?;
     let mut before = Seen::now(&device, by)?;
     while left != Some(0) {
@@ -104,12 +111,20 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
             before = after;
         }
         if as_json {
-            write_stdout(&format!("{}\n", table::json(&interval, by, sort)))?;
+            write_stdout(&format!("{}\n", table::json(&interval, caps.as_ref(), unix_time(), by, sort)))?;
         } else {
-            let text = table::text(&interval, by, sort, rows);
+            let text = table::text(&interval, caps.as_ref(), by, sort, rows);
             write_stdout(&format!("{}{text}", if clears { CLEAR } else { "" }))?;
         }
         left = left.map(|left| left - 1);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the time in seconds since 1970, to a millisecond.
+fn unix_time() -> f64 {
+    #[expect(clippy::disallowed_methods, reason = "a time stamp for programs that collect the lines")]
+    let now = SystemTime::now();
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs_f64() * 1e3).round() / 1e3
 }

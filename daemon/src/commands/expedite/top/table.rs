@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use core::time::Duration;
 
 use nix::unistd::{Uid, User};
-use pronto_expedite::{Counts, Totals};
+use pronto_expedite::{Caps, Counts, Totals};
 use serde_json::{Map, Value, json};
 
 use super::interval::{Interval, Row};
@@ -55,10 +55,10 @@ fn sorted(interval: &Interval, sort: Sort) -> Vec<(&Owner, &Row)> {
 const FEW: u64 = 5;
 const SHARE: f64 = 0.05;
 
-/// Returns a table of at most `most` rows.
-pub(super) fn text(interval: &Interval, by: By, sort: Sort, most: usize) -> String {
+/// Returns a table of at most `most` rows, below the caps of the module, if they are known.
+pub(super) fn text(interval: &Interval, caps: Option<&Caps>, by: By, sort: Sort, most: usize) -> String {
     let rates = Rates { seconds: interval.elapsed().as_secs_f64() };
-    let mut text = summary(interval, &rates);
+    let mut text = caps.map_or_else(String::new, in_words) + &summary(interval, &rates);
     let (first, ids) = match by {
         By::Thread => ("LEFT us", "     PID      TID  COMMAND"),
         By::Process => ("THREADS", "     PID  COMMAND"),
@@ -101,6 +101,22 @@ pub(super) fn text(interval: &Interval, by: By, sort: Sort, most: usize) -> Stri
         );
     }
     text
+}
+
+/// Returns the line about the caps.
+fn in_words(caps: &Caps) -> String {
+    let Caps { slice, thread_percent, user_percent, cpu_percent, user_flags, .. } = caps;
+    let mut text = format!(
+        "caps: slice {} us, thread {thread_percent} %, user {user_percent} %, CPU {cpu_percent} %, flags of a user {user_flags}",
+        slice.as_micros()
+    );
+    for (is_set, name) in [(caps.sleepers_only, "sleepers_only"), (caps.even_if_idle, "even_if_idle")] {
+        if is_set {
+            text.push_str(", ");
+            text.push_str(name);
+        }
+    }
+    text + "\n"
 }
 
 /// Returns the lines about all threads together.
@@ -185,8 +201,8 @@ fn reasons(counts: &Counts) -> [(&'static str, &'static str, u64); 12] {
     ]
 }
 
-/// Returns an object with all rows.
-pub(super) fn json(interval: &Interval, by: By, sort: Sort) -> Value {
+/// Returns an object with all rows; `unix_time` is the present time in seconds.
+pub(super) fn json(interval: &Interval, caps: Option<&Caps>, unix_time: f64, by: By, sort: Sort) -> Value {
     let rows = sorted(interval, sort).into_iter().map(|(owner, row)| {
         let mut object = match owner {
             Owner::Thread { pid, tid, name } => {
@@ -199,13 +215,27 @@ pub(super) fn json(interval: &Interval, by: By, sort: Sort) -> Value {
         object["counts"] = as_json(&row.counts);
         object
     });
+    let caps = caps.map(|caps| {
+        json!({
+            "slice_us": u64::try_from(caps.slice.as_micros()).unwrap_or(u64::MAX),
+            "thread_percent": caps.thread_percent,
+            "user_percent": caps.user_percent,
+            "cpu_percent": caps.cpu_percent,
+            "sleepers_only": caps.sleepers_only,
+            "even_if_idle": caps.even_if_idle,
+            "user_flags": caps.user_flags,
+        })
+    });
     json!({
+        "unix_time": unix_time,
         "seconds": interval.elapsed().as_secs_f64(),
         "by": by.name(),
+        "caps": caps,
         "flags": interval.totals.flags,
         "threads_known": interval.totals.threads,
         "accounts": interval.totals.accounts,
         "counts": as_json(&interval.counts()),
+        "others": as_json(&interval.others()),
         "rows": rows.collect::<Vec<_>>(),
     })
 }
@@ -233,14 +263,22 @@ mod tests {
         interval
     }
 
+    fn caps() -> Caps {
+        let mut caps = Caps::default();
+        (caps.slice, caps.thread_percent, caps.user_percent) = (Duration::from_micros(200), 10, 25);
+        (caps.cpu_percent, caps.user_flags, caps.even_if_idle) = (50, 4_096, true);
+        caps
+    }
+
     fn words(line: Option<&str>) -> Vec<&str> {
         line.unwrap_or_default().split_whitespace().collect()
     }
 
     #[test]
     fn rates_are_those_of_the_interval() {
-        let text = text(&interval([thread(7), thread(8)]), By::Thread, Sort::Arrivals, 20);
-        assert!(text.contains("flags 3, "), "{text}");
+        let text = text(&interval([thread(7), thread(8)]), Some(&caps()), By::Thread, Sort::Arrivals, 20);
+        let first = "caps: slice 200 us, thread 10 %, user 25 %, CPU 50 %, flags of a user 4096, even_if_idle\nflags 3, ";
+        assert!(text.starts_with(first), "{text}");
         assert!(
             text.contains("arrivals 10/s, boosts 5/s (direct 5, worker 0), boosted 1.00 % of a CPU"),
             "{text}"
@@ -257,7 +295,7 @@ mod tests {
     fn columns_are_below_their_names() {
         let group = || Owner::Cgroup("/system.slice/redis.service".into());
         for (by, owner, last) in [(By::Thread, thread(7), "COMMAND"), (By::Cgroup, group(), "CGROUP")] {
-            let text = text(&interval([owner.clone(), owner]), by, Sort::Arrivals, 20);
+            let text = text(&interval([owner.clone(), owner]), None, by, Sort::Arrivals, 20);
             let mut lines = text.lines().skip_while(|line| !line.contains(last));
             let (head, row) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
             let name = if by == By::Thread { "handler" } else { "/system" };
@@ -269,7 +307,7 @@ mod tests {
     #[test]
     fn a_group_has_the_sum_of_its_threads() {
         let group = Owner::Cgroup("/a".into());
-        let json = json(&interval([group.clone(), group]), By::Cgroup, Sort::Arrivals);
+        let json = json(&interval([group.clone(), group]), None, 0.0, By::Cgroup, Sort::Arrivals);
         let row = &json["rows"][0];
         assert_eq!(
             (&json["by"], &row["cgroup"], &row["threads"]),
@@ -281,12 +319,14 @@ mod tests {
     #[test]
     fn rows_are_sorted_and_limited() {
         let interval = interval([thread(7), thread(8)]);
-        let json = json(&interval, By::Thread, Sort::Boosted);
+        let json = json(&interval, Some(&caps()), 1_700_000_000.5, By::Thread, Sort::Boosted);
         let tids = json["rows"].as_array().into_iter().flatten().map(|row| &row["tid"]);
         assert_eq!(tids.collect::<Vec<_>>(), [&json!(7), &json!(8)]);
         assert_eq!((&json["counts"]["calls"], &json["flags"]), (&json!(20), &json!(3)));
+        assert_eq!((&json["unix_time"], &json["others"]["calls"]), (&json!(1_700_000_000.5), &json!(0)));
+        assert_eq!((&json["caps"]["slice_us"], &json["caps"]["even_if_idle"]), (&json!(200), &json!(true)));
         assert_eq!(json["rows"][0]["counts"]["denied_user"], json!(8));
-        let text = text(&interval, By::Thread, Sort::Denied, 1);
+        let text = text(&interval, None, By::Thread, Sort::Denied, 1);
         assert!(text.ends_with("handler\nand 1 more rows (--rows)\n"), "{text}");
     }
 

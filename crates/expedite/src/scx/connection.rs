@@ -1,0 +1,155 @@
+//! A connection to the loader.
+
+use core::time::Duration;
+use std::io::IoSlice;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, sendmsg,
+    setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+use nix::unistd::gettid;
+
+use super::counters::Counters;
+use super::message::{Reply, Request};
+use super::{KERNEL, Refused, SOCKET};
+use crate::process::thread_descriptor;
+
+/// Longest wait for a reply. The loader replies within microseconds, unless it does not get a CPU.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+
+/// A connection to the loader. The flags that were set through it end with it.
+#[derive(Debug)]
+pub struct Scheduler {
+    /// The lock keeps a request and its reply together.
+    socket: Mutex<OwnedFd>,
+}
+
+impl Scheduler {
+    /// Connects to the loader at [`SOCKET`].
+    ///
+    /// # Errors
+    /// The loader does not run, or this user may not connect.
+    pub fn connect() -> Result<Self, Refused> {
+        Self::connect_to(Path::new(SOCKET))
+    }
+
+    /// Connects to the loader that listens at another path.
+    ///
+    /// # Errors
+    /// The loader does not run, or this user may not connect.
+    pub fn connect_to(path: &Path) -> Result<Self, Refused> {
+        let result = Self::try_to_connect(path);
+        result.map_err(|errno| match errno {
+            Errno::ENOENT | Errno::ECONNREFUSED if !PathBuf::from(KERNEL).exists() => Refused::NoSchedExt,
+            Errno::ENOENT | Errno::ECONNREFUSED => Refused::NotRunning,
+            Errno::EACCES | Errno::EPERM => Refused::NotPermitted,
+            errno => Refused::System(errno),
+        })
+    }
+
+    fn try_to_connect(path: &Path) -> Result<Self, Errno> {
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+        limit_replies(&socket, LIMIT)?;
+        Ok(Self { socket: Mutex::new(socket) })
+    }
+
+    /// Sets the longest wait for a reply.
+    pub(super) fn limit_replies(&self, limit: Duration) -> Result<(), Refused> {
+        limit_replies(&self.socket.lock().unwrap_or_else(PoisonError::into_inner), limit)
+            .map_err(Refused::System)
+    }
+
+    /// Returns whether the loader has closed the connection. Between a request and its reply, the result is undefined.
+    pub(super) fn is_closed(&self) -> bool {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        // The loader sends nothing but replies, so any event is the end of the connection.
+        poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
+    }
+
+    /// Flags the calling thread: it is boosted when it is woken, until it ends or this connection does.
+    ///
+    /// # Errors
+    /// The loader does not accept the thread, or has ended.
+    pub fn flag_this_thread(&self) -> Result<(), Refused> {
+        self.flag(gettid().as_raw())
+    }
+
+    /// Flags a thread of this user, by its number.
+    ///
+    /// # Errors
+    /// The loader does not accept the thread, or has ended.
+    pub fn flag(&self, tid: i32) -> Result<(), Refused> {
+        self.request_for(Request::Flag, tid)
+    }
+
+    /// Removes the flag of a thread.
+    ///
+    /// # Errors
+    /// The loader has ended, or `ENOENT`: the thread has no flag of this connection.
+    pub fn unflag(&self, tid: i32) -> Result<(), Refused> {
+        self.request_for(Request::Unflag, tid)
+    }
+
+    /// Returns the counters of the scheduler.
+    ///
+    /// # Errors
+    /// The loader has ended.
+    pub fn counters(&self) -> Result<Counters, Refused> {
+        Ok(self.request(Request::Counters, None)?.counters)
+    }
+
+    fn request_for(&self, request: Request, tid: i32) -> Result<(), Refused> {
+        use std::os::fd::AsFd as _;
+        let thread = thread_descriptor(tid).map_err(Refused::System)?;
+        self.request(request, Some(thread.as_fd()))?.result.map_err(Refused::of_thread)
+    }
+
+    /// Sends a request and waits for the reply. An error concerns the connection, and the result in the reply the thread.
+    pub(super) fn request(&self, request: Request, thread: Option<BorrowedFd<'_>>) -> Result<Reply, Refused> {
+        // A thread that panicked here has left a request without its reply at most, which the length check of a reply tolerates.
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let byte = [request.byte()];
+        let numbers = thread.map(|thread| [thread.as_raw_fd()]);
+        let rights: Vec<_> = numbers.iter().map(|numbers| ControlMessage::ScmRights(numbers)).collect();
+        let broken = |errno| match errno {
+            Errno::EPIPE | Errno::ECONNRESET => Refused::Ended,
+            Errno::EAGAIN => Refused::Silent,
+            errno => Refused::System(errno),
+        };
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(&byte)], &rights, flags, None)
+            .map_err(broken)?;
+        let mut bytes = [0; Reply::LENGTH + 1];
+        let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).map_err(broken)?;
+        match bytes.get(..length) {
+            None | Some([]) => Err(Refused::Ended),
+            Some(bytes) => Reply::from_bytes(bytes).ok_or(Refused::OtherVersion),
+        }
+    }
+}
+
+fn limit_replies(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
+    let limit = TimeVal::milliseconds(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+    setsockopt(socket, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(socket, sockopt::SendTimeout, &limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows: operations.scx-missing
+    #[test]
+    fn a_missing_loader_is_reported() {
+        let refused = Scheduler::connect_to(Path::new("/nowhere/pronto-scx.sock")).unwrap_err();
+        let expected = if Path::new(KERNEL).exists() { Refused::NotRunning } else { Refused::NoSchedExt };
+        assert_eq!(refused, expected);
+    }
+}

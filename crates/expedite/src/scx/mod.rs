@@ -1,0 +1,80 @@
+//! The `scx` tier: threads flagged at the loader of the BPF scheduler in `kernel/scx`, and the messages between both.
+//!
+//! The loader listens on a Unix socket of packets. A request is one byte, followed by the descriptor of a thread if it needs one. Each
+//! request has one [`Reply`]. The flags that were set through a connection last until the connection is closed.
+
+mod connection;
+mod counters;
+mod message;
+mod threads;
+
+use nix::errno::Errno;
+use pronto_core::boost::BoostError;
+
+pub use connection::Scheduler;
+pub use counters::Counters;
+pub use message::{Reply, Request};
+pub use threads::{FlaggedThreads, Renewal};
+
+/// Path of the loader's socket.
+pub const SOCKET: &str = "/run/pronto-scx.sock";
+
+/// Folder in which the kernel describes its BPF scheduler. It exists if the kernel supports one.
+pub const KERNEL: &str = "/sys/kernel/sched_ext";
+
+/// Reason why threads cannot be flagged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The kernel is older than Linux 6.12, or was built without BPF schedulers.
+    #[error("this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT, since Linux 6.12)")]
+    NoSchedExt,
+    /// The loader does not run.
+    #[error("the scheduler is not loaded: start `pronto expedite scx` as root")]
+    NotRunning,
+    /// The loader has ended since this process connected to it.
+    #[error("the loader ended; restart it with `pronto expedite scx` as root")]
+    Ended,
+    /// The loader is stopped, or gets no CPU.
+    #[error("the loader does not reply: check that `pronto expedite scx` runs, or restart it")]
+    Silent,
+    /// This user may not connect to the loader.
+    #[error("no permission for the socket {SOCKET}: start `pronto expedite scx` with --group")]
+    NotPermitted,
+    /// The thread belongs to another user, or to another user namespace than the loader.
+    #[error("the thread belongs to another user or user namespace")]
+    NotOwned,
+    /// The loader has reached its maximum of connections or flagged threads.
+    #[error("the loader accepts no more connections or threads")]
+    Full,
+    /// The loader sent a reply of another length: it has another version.
+    #[error("the loader of the scheduler has another version")]
+    OtherVersion,
+    /// Anything else.
+    #[error("system error: {0}")]
+    System(Errno),
+}
+
+impl Refused {
+    /// Returns the reason for which the loader refused a thread.
+    const fn of_thread(errno: Errno) -> Self {
+        match errno {
+            Errno::EPERM => Self::NotOwned,
+            Errno::ENOSPC => Self::Full,
+            errno => Self::System(errno),
+        }
+    }
+}
+
+impl From<Refused> for BoostError {
+    fn from(refused: Refused) -> Self {
+        Self::System(match refused {
+            Refused::NotOwned | Refused::NotPermitted => libc::EPERM,
+            Refused::Full => libc::ENOSPC,
+            Refused::NotRunning | Refused::Ended => libc::ENOENT,
+            Refused::Silent => libc::ETIMEDOUT,
+            Refused::System(errno) => errno as i32,
+            Refused::NoSchedExt | Refused::OtherVersion => libc::EIO,
+        })
+    }
+}
