@@ -15,11 +15,11 @@ use pronto::rpc::Peer;
 use pronto::{
     Builder, Config, CoscheduleConfig, CoscheduleGroup, Message, Node, NodeHost, NodeId, PastConfig, Payload,
 };
-use pronto_coschedule::Service;
 use pronto_coschedule::diag::Connection;
 use pronto_coschedule::group::Members;
 use pronto_coschedule::service::default_state;
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+use pronto_coschedule::{Service, check};
 use pronto_sched_policy::policy::level::Level;
 use pronto_sched_policy::policy::weight::Weight;
 use pronto_sync::atomic::{AtomicBool, Ordering};
@@ -72,13 +72,20 @@ pub(crate) struct Coscheduling {
     thread: JoinHandle<()>,
 }
 
-/// Reads the settings; `None` if the configuration has no groups, or the policy is `off`. Adds the handler of reports to the node.
+/// Reads and checks the settings; `None` if the policy is `off`. Adds the handler of reports to the node.
 pub(crate) fn prepare(config: &Config, builder: Builder) -> anyhow::Result<(Builder, Option<Prepared>)> {
     let Some(config) = &config.coschedule else { return Ok((builder, None)) };
     let settings = settings(config).context("coschedule")?;
-    if settings.policy == Policy::Off || settings.groups.is_empty() {
+    if settings.policy == Policy::Off {
         return Ok((builder, None));
     }
+    if settings.groups.is_empty() {
+        bail!(
+            "coschedule: policy = \"{}\" needs groups, as [{{ name = \"job\", command = \"program\" }}]",
+            settings.policy
+        );
+    }
+    check(&settings).context("coschedule")?;
     let (sender, received) = sync_channel(QUEUE);
     let builder = if settings.policy == Policy::Carried { with_handler(builder, sender) } else { builder };
     Ok((builder, Some(Prepared { settings, received })))
@@ -122,10 +129,15 @@ fn settings(config: &CoscheduleConfig) -> anyhow::Result<Settings> {
 fn group(config: &CoscheduleGroup) -> anyhow::Result<Group> {
     let name = &config.name;
     let members = match (&config.command, &config.cgroup) {
-        (Some(command), None) if !command.is_empty() => Members::Named(command.clone()),
+        (Some(command), None) if command.contains('/') || command.is_empty() => {
+            bail!(
+                "group {name}: command = {command:?}: write the name of the processes, as `ps -o comm` shows it, without folders"
+            )
+        }
+        (Some(command), None) => Members::Named(command.clone()),
         (None, Some(folder)) if folder.is_dir() => Members::ControlGroup(folder.clone()),
         (None, Some(folder)) => bail!("group {name}: {} is not a folder", folder.display()),
-        _ => bail!("group {name} needs either command or cgroup"),
+        _ => bail!("group {name} needs exactly one of command and cgroup"),
     };
     Ok(Group { name: name.clone(), members })
 }
@@ -295,8 +307,10 @@ mod tests {
             ("max_weight = 99", "max_weight"),
             ("max_weight = 1001", "1000"),
             ("actuator = \"fast\"", "fast"),
-            ("groups = [{ name = \"x\" }]", "command or cgroup"),
-            ("groups = [{ name = \"x\", command = \"a\", cgroup = \"/\" }]", "command or cgroup"),
+            ("groups = [{ name = \"x\" }]", "exactly one of"),
+            ("groups = [{ name = \"x\", command = \"a\", cgroup = \"/\" }]", "exactly one of"),
+            ("groups = [{ name = \"x\", command = \"/bin/cat\" }]", "without folders"),
+            ("groups = [{ name = \"x\", command = \"\" }]", "without folders"),
             ("groups = [{ name = \"x\", cgroup = \"/nowhere\" }]", "/nowhere"),
             ("groups = [{ name = \"x\", command = \"a\" }, { name = \"x\", command = \"b\" }]", "same name"),
         ] {
@@ -306,6 +320,25 @@ mod tests {
         let groups =
             of("policy = \"carried\"\npast = \"auto\"\ngroups = [{ name = \"x\", command = \"a\" }]");
         assert_eq!(groups.expect("it is valid").groups.len(), 1);
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_before_the_start() {
+        for (text, named) in [
+            ("policy = \"pred\"", "needs groups"),
+            (
+                "policy = \"pred\"\nstate = \"/etc/passwd\"\ngroups = [{ name = \"x\", command = \"a\" }]",
+                "/etc/passwd",
+            ),
+            (
+                "policy = \"pred\"\nactuator = \"cgroup\"\ngroups = [{ name = \"x\", command = \"a\" }]",
+                "control group",
+            ),
+        ] {
+            let config = Config::parse(&format!("node = 1\n[coschedule]\n{text}")).expect("it is TOML");
+            let error = prepare(&config, Node::builder(1)).err().expect(text);
+            assert!(format!("{error:#}").contains(named), "{error:#}");
+        }
     }
 
     #[test]

@@ -32,6 +32,10 @@ fn both_programs_write_pages_for_their_visible_commands() {
     fs::remove_dir_all(&folder).expect("the folder belongs to this test");
     let pages = [
         "pronto",
+        "pronto-coschedule",
+        "pronto-coschedule-restore",
+        "pronto-coschedule-run",
+        "pronto-coschedule-top",
         "pronto-demo",
         "pronto-doctor",
         "pronto-expedite",

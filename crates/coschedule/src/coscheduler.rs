@@ -35,6 +35,21 @@ pub enum StartError {
     Actuator(#[from] ActuateError),
 }
 
+/// Checks settings without a change of the machine. Returns the actuator.
+///
+/// # Errors
+/// As [`Coscheduler::begin`].
+pub fn check(settings: &Settings) -> Result<Actuator, StartError> {
+    let actuator = Actuator::new(settings.actuator)?;
+    let uses_groups = actuator.kind() == ActuatorKind::ControlGroup;
+    let is_group = |members: &Members| matches!(members, Members::ControlGroup(_));
+    if uses_groups && !settings.groups.iter().all(|group| is_group(&group.members)) {
+        return Err(ActuateError::NeedsControlGroup.into());
+    }
+    journal::check_folder(&settings.state)?;
+    Ok(actuator)
+}
+
 /// Coschedules the processes of some groups. Dropping it restores their values.
 #[derive(Debug)]
 pub struct Coscheduler {
@@ -44,6 +59,8 @@ pub struct Coscheduler {
     journal: Journal,
     processes: BTreeMap<u32, Process>,
     reports: Reports,
+    /// Processes whose sockets the last scan could not read.
+    failed: BTreeSet<u32>,
     /// Problems that were reported, so that each is reported once.
     reported: BTreeSet<String>,
     last_scan: Option<Instant>,
@@ -66,7 +83,7 @@ pub struct Totals {
     pub changes: u64,
     /// Time for which this thread worked.
     pub worked: Duration,
-    /// The longest period's work: from reading queues to the last weight.
+    /// The longest work of a period.
     pub longest: Duration,
 }
 
@@ -99,16 +116,12 @@ impl Coscheduler {
     /// # Errors
     /// [`StartError`].
     pub fn begin(settings: Settings) -> Result<(Self, Restored), StartError> {
+        let actuator = check(&settings)?;
+        journal::make_folder(&settings.state)?;
         let restored = actuator::restore_abandoned(&settings.state)?;
         let (mut journal, entries) = Journal::open(&journal::own(&settings.state))?;
         // Of an earlier process with the number of this one.
         let restored = restored.plus(actuator::restore(entries, &mut journal)?);
-        let actuator = Actuator::new(settings.actuator)?;
-        let uses_groups = actuator.kind() == ActuatorKind::ControlGroup;
-        let is_group = |members: &Members| matches!(members, Members::ControlGroup(_));
-        if uses_groups && !settings.groups.iter().all(|group| is_group(&group.members)) {
-            return Err(ActuateError::NeedsControlGroup.into());
-        }
         let begun = Self {
             settings,
             sensor: Sensor::default(),
@@ -116,6 +129,7 @@ impl Coscheduler {
             journal,
             processes: BTreeMap::new(),
             reports: Reports::default(),
+            failed: BTreeSet::new(),
             reported: BTreeSet::new(),
             last_scan: None,
             scan_took: Duration::ZERO,
@@ -133,7 +147,6 @@ impl Coscheduler {
             self.last_scan = Some(begun);
             self.scan_took = begun.elapsed();
         }
-        let sampled = now();
         if let Err(error) = self.sensor.sample() {
             problems.push(error.to_string());
         }
@@ -142,8 +155,9 @@ impl Coscheduler {
             self.decide(pid, &mut problems);
         }
         self.totals.ticks += 1;
-        self.totals.worked += begun.elapsed();
-        self.totals.longest = self.totals.longest.max(sampled.elapsed());
+        let worked = begun.elapsed();
+        self.totals.worked += worked;
+        self.totals.longest = self.totals.longest.max(worked);
         problems.retain(|problem| self.reported.insert(problem.clone()));
         problems
     }
@@ -161,9 +175,12 @@ impl Coscheduler {
             }
         }
         let others = journal::threads_in(&journal::others(&self.settings.state));
+        let mut taken = BTreeSet::new();
         found.retain(|pid, (_, member)| {
-            let is_taken = others.contains(&member.identity);
+            // A child of such a process has inherited changed values.
+            let is_taken = others.contains(&member.identity) || taken.contains(&member.parent);
             if is_taken {
+                taken.insert(*pid);
                 let name = &member.command;
                 problems
                     .push(format!("process {pid} ({name}) is left out: another coscheduler has changed it"));
@@ -180,9 +197,20 @@ impl Coscheduler {
         }
         let pids = found.keys().copied().collect();
         for (pid, (group, member)) in found {
-            self.processes.entry(pid).or_insert_with(|| Process::new(group, member));
+            // The name changes when a process executes another program.
+            let command = member.command.clone();
+            let inherited = self.actuator.weight(member.identity);
+            let process = self.processes.entry(pid).or_insert_with(|| Process {
+                weight: inherited.unwrap_or(Weight::ORDINARY),
+                ..Process::new(group, member)
+            });
+            process.member.command = command;
         }
-        problems.extend(self.sensor.scan(&pids).into_values().map(|error| error.to_string()));
+        // A process that executes another program is not accessible for a moment, so only lasting failures are reported.
+        let failed = self.sensor.scan(&pids);
+        let lasting = failed.iter().filter(|(pid, _)| self.failed.contains(pid));
+        problems.extend(lasting.map(|(_, error)| error.to_string()));
+        self.failed = failed.into_keys().collect();
         if self.settings.past == Past::Auto {
             self.processes.values_mut().for_each(Process::measure);
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -54,10 +54,66 @@ pub enum JournalError {
     /// Another coscheduler has the journal open.
     #[error("{} is in use by another coscheduler", .0.display())]
     InUse(PathBuf),
+    /// The folder cannot be used.
+    #[error("cannot use {} as the folder of the state: {}", .0.display(), .1)]
+    Folder(PathBuf, FolderFault),
     /// The file cannot be read or written.
     #[error("{}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
 }
+
+/// Reason why a folder cannot hold the state.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderFault {
+    /// Other users may put files there, and a journal says which processes are changed.
+    #[error("it must belong to this user, and no other user may write there (chmod 700)")]
+    Shared,
+    /// It is another kind of file.
+    #[error("it is not a folder")]
+    NotAFolder,
+    /// It does not exist, and neither does its parent.
+    #[error("neither it nor its parent folder exists")]
+    Missing,
+    /// It cannot be made or read.
+    #[error("{0}")]
+    System(io::Error),
+}
+
+/// Checks that a folder can hold the state, or can be made.
+///
+/// # Errors
+/// [`JournalError::Folder`].
+pub fn check_folder(folder: &Path) -> Result<(), JournalError> {
+    let fault = match fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => FolderFault::NotAFolder,
+        Ok(found) if found.uid() != nix::unistd::geteuid().as_raw() || found.mode() & OTHERS_WRITE != 0 => {
+            FolderFault::Shared
+        }
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match folder.parent().map(fs::metadata) {
+            Some(Ok(parent)) if parent.is_dir() => return Ok(()),
+            _ => FolderFault::Missing,
+        },
+        Err(error) => FolderFault::System(error),
+    };
+    Err(JournalError::Folder(folder.to_owned(), fault))
+}
+
+/// Makes the folder of the state, for this user alone, unless it exists.
+///
+/// # Errors
+/// [`JournalError::Folder`].
+pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_folder(folder),
+        Err(error) => Err(JournalError::Folder(folder.to_owned(), FolderFault::System(error))),
+    }
+}
+
+/// Permission of the group and of others to write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Lines that are no longer needed before the file is written again.
 const STALE_LINES: usize = 1_000;
@@ -71,16 +127,13 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `path`, whose folder is made if it does not exist. Returns the entries of a process that ended without
+    /// Opens the journal in `path`, whose folder must exist. Returns the entries of a process that ended without
     /// restoring what it had changed. A line that was cut off is left out: its change was not made.
     ///
     /// # Errors
     /// [`JournalError`].
     pub fn open(path: &Path) -> Result<(Self, Vec<Entry>), JournalError> {
         let failed = |error| JournalError::File(path.to_owned(), error);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(failed)?;
-        }
         let file = loop {
             let file = lock(path)?;
             let locked = file.metadata().map_err(failed)?.ino();
@@ -207,7 +260,31 @@ mod tests {
     use super::*;
 
     fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("pronto-journal-{}-{name}", std::process::id())).join("journal")
+        let folder = std::env::temp_dir().join(format!("pronto-journal-{}-{name}", std::process::id()));
+        make_folder(&folder).unwrap();
+        folder.join("journal")
+    }
+
+    #[test]
+    fn a_folder_that_others_may_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = path("shared").parent().unwrap().to_owned();
+        check_folder(&folder).unwrap();
+        check_folder(&folder.join("new")).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let fault = |folder: &Path| match make_folder(folder).and_then(|()| check_folder(folder)).unwrap_err()
+        {
+            JournalError::Folder(_, fault) => fault,
+            other => panic!("{other}"),
+        };
+        assert!(matches!(fault(&folder), FolderFault::Shared));
+        assert!(matches!(
+            check_folder(&folder.join("no/such")),
+            Err(JournalError::Folder(_, FolderFault::Missing))
+        ));
+        fs::write(folder.join("file"), "").unwrap();
+        assert!(matches!(fault(&folder.join("file")), FolderFault::NotAFolder));
+        fs::remove_dir_all(folder).unwrap();
     }
 
     fn entry(id: u32) -> Entry {

@@ -13,5 +13,5 @@ pub mod service;
 pub mod settings;
 pub mod status;
 
-pub use coscheduler::{Coscheduler, StartError, Totals};
+pub use coscheduler::{Coscheduler, StartError, Totals, check};
 pub use service::Service;

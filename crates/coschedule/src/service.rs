@@ -34,6 +34,7 @@ impl Service {
     /// [`StartError`].
     pub fn begin(settings: Settings) -> Result<(Self, Restored), StartError> {
         let (coscheduler, restored) = Coscheduler::begin(settings)?;
+        remove_stale(coscheduler.state());
         let status = StatusFile(coscheduler.state().join(format!("{PREFIX}{}{SUFFIX}", std::process::id())));
         let begun = now();
         Ok((Self { coscheduler, status, next_tick: begun, next_status: begun }, restored))
@@ -101,25 +102,45 @@ impl Drop for StatusFile {
 /// Returns the status of all coschedulers that run with this folder.
 #[must_use]
 pub fn running(state: &Path) -> Vec<ServiceStatus> {
-    let Ok(entries) = fs::read_dir(state) else { return Vec::new() };
-    let is_status = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
-    let paths = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_status));
-    let read = |path: PathBuf| serde_json::from_slice::<ServiceStatus>(&fs::read(path).ok()?).ok();
-    let mut found: Vec<_> = paths.filter_map(|entry| read(entry.path())).collect();
-    found.retain(|status| status.process.exists());
-    found.sort_by_key(|status| status.process);
-    found
+    let mut running: Vec<_> = found(state).into_iter().filter_map(|(_, status)| status).collect();
+    running.retain(|status| status.process.exists());
+    running.sort_by_key(|status| status.process);
+    running
 }
 
-/// Returns the folder of the state of this user: `/run/pronto` for root, else `pronto` in the folder that `XDG_RUNTIME_DIR` names.
+/// Returns the files with a status, and their contents if they are complete.
+fn found(state: &Path) -> Vec<(PathBuf, Option<ServiceStatus>)> {
+    let Ok(entries) = fs::read_dir(state) else { return Vec::new() };
+    let is_status = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+    let files = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_status));
+    let with_status = |path: PathBuf| {
+        let status = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        (path, status)
+    };
+    files.map(|entry| with_status(entry.path())).collect()
+}
+
+/// Removes the status of processes that were killed.
+pub fn remove_stale(state: &Path) {
+    for (path, status) in found(state) {
+        if status.is_none_or(|status| !status.process.exists()) {
+            // Another process may do so, too.
+            let _removed = fs::remove_file(path);
+        }
+    }
+}
+
+/// Returns the folder of the state of this user: `/run/pronto-coschedule` for root, else `pronto-coschedule` in the folder that
+/// `XDG_RUNTIME_DIR` names, or `/tmp/pronto-coschedule-UID` without it.
 #[must_use]
 pub fn default_state() -> PathBuf {
+    const NAME: &str = "pronto-coschedule";
     let uid = nix::unistd::geteuid();
     if uid.is_root() {
-        return "/run/pronto".into();
+        return Path::new("/run").join(NAME);
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("pronto"));
-    runtime.unwrap_or_else(|| std::env::temp_dir().join(format!("pronto-{uid}")))
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join(NAME));
+    runtime.unwrap_or_else(|| std::env::temp_dir().join(format!("{NAME}-{uid}")))
 }
 
 impl ServiceStatus {
@@ -167,6 +188,9 @@ mod tests {
         dead.process.started += 1;
         fs::write(state.join("coschedule-0.json"), serde_json::to_vec(&dead).unwrap()).unwrap();
         fs::write(state.join("coschedule-1.json"), "{").unwrap();
+        assert_eq!(running(&state), found);
+        remove_stale(&state);
+        assert!(!state.join("coschedule-0.json").exists() && !state.join("coschedule-1.json").exists());
         assert_eq!(running(&state), found);
         let (status, restored) = service.end().unwrap();
         assert_eq!((status.ticks, restored), (1, Restored::default()));

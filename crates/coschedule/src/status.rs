@@ -38,7 +38,7 @@ pub struct Status {
     pub changes: u64,
     /// Time for which the coscheduler worked, in microseconds.
     pub worked_us: u64,
-    /// The longest time from reading queues to the last weight of a period, in microseconds.
+    /// The longest work of a period, in microseconds.
     pub longest_us: u64,
     /// The processes.
     pub processes: Vec<ProcessStatus>,

@@ -161,6 +161,16 @@ impl Actuator {
         }
     }
 
+    /// Returns the weight that a process has from this actuator: a new one may have inherited that of its parent. `None` if processes have
+    /// no weights of their own.
+    #[must_use]
+    pub fn weight(&self, process: Identity) -> Option<Weight> {
+        match &self.means {
+            State::Threads(threads) => Some(threads.weight(process)),
+            State::ControlGroups(_) => None,
+        }
+    }
+
     /// Restores everything and empties the journal. Threads that the last [`Self::adopt`] has not seen keep what they inherited, so it
     /// should be called before.
     ///

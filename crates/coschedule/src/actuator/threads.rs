@@ -234,6 +234,11 @@ impl Threads {
         Ok(journal.compact(&threads, &[])?)
     }
 
+    /// Returns the weight that a process has from this actuator.
+    pub(super) fn weight(&self, process: Identity) -> Weight {
+        self.changed.get(&process).map_or(Weight::ORDINARY, |changed| changed.weight)
+    }
+
     /// Returns the entries of all changed threads, and forgets them.
     pub(super) fn take(&mut self) -> Vec<Entry> {
         let changed = core::mem::take(&mut self.changed);

@@ -305,10 +305,48 @@ fn a_process_with_the_number_of_an_ended_one_is_left() {
     schedule::set_nice(pid.cast_signed(), 2).unwrap();
     let thread = Identity { id: pid, started: 1 };
     let before = journal::ThreadBefore { process: pid, thread, nice: 5, slice_ns: 0 };
-    std::fs::create_dir_all(&settings.state).unwrap();
+    journal::make_folder(&settings.state).unwrap();
     let path = settings.state.join("coschedule-1.journal");
     Journal::open(&path).unwrap().0.write(&journal::Entry::Thread(before)).unwrap();
     let restored = actuator::restore_abandoned(&settings.state).unwrap();
     assert_eq!((restored, nice(pid)), (Restored { restored: 0, gone: 1, left: 0 }, 2));
+    remove(&settings);
+}
+
+#[test]
+fn a_child_of_a_raised_process_is_lowered_when_it_does_not_communicate() {
+    if !pronto_expedite::process::has_children_lists() {
+        return pronto_skip::because("the kernel does not list the children of processes");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    // The shell keeps the socket, and its child closes it.
+    let script = "read go; sleep 1000 >&- & wait";
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).spawn();
+    let mut shell = Killed(shell.unwrap());
+    let pid = shell.0.id();
+    let settings = settings("child", Policy::Dynamic, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    ours.write_all(&[1; 60_000]).unwrap();
+    while nice(pid) == 0 {
+        coscheduler.tick();
+        pause();
+    }
+    writeln!(shell.0.stdin.take().unwrap(), "go").unwrap();
+    let sleeper = loop {
+        if let Some(sleeper) = pronto_expedite::process::descendants(pid).first() {
+            break *sleeper;
+        }
+        pause();
+    };
+    while nice(sleeper) != 0 {
+        coscheduler.tick();
+        pause();
+    }
+    assert!(nice(pid) < 0, "the parent still communicates");
+    drop(coscheduler);
+    kill(Pid::from_raw(sleeper.cast_signed()), Signal::SIGKILL).unwrap();
     remove(&settings);
 }

@@ -23,7 +23,8 @@ pub struct CoscheduleConfig {
     /// `auto`, `nice`, `slice`, `nice+slice` or `cgroup`.
     #[serde(default = "default_actuator")]
     pub actuator: String,
-    /// Folder of the journal and the status. Default: `/run/pronto` for root, else `pronto` in the folder that `XDG_RUNTIME_DIR` names.
+    /// Folder of the journal and the status. Default: `/run/pronto-coschedule` for root, else
+    /// `pronto-coschedule` in the folder that `XDG_RUNTIME_DIR` names.
     pub state: Option<PathBuf>,
     /// The processes.
     #[serde(default)]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
 use pronto_coschedule::actuator::restore_abandoned;
+use pronto_coschedule::service::remove_stale;
 
 use super::{in_words, state, with_state};
 use crate::commands::{Subcommand, write_stdout};
@@ -13,13 +14,19 @@ pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "restore", describe
 fn describe() -> Command {
     let command = Command::new("restore")
         .about("Restores the weights that a killed coscheduler has left behind; the next coscheduler does so, too")
-        .after_help("Example:\n  pronto coschedule restore");
+        .after_help(
+            "Exit code 1 if a weight was left because something else has changed it.\n\nExample:\n  pronto coschedule restore",
+        );
     with_state(command)
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let restored = restore_abandoned(&state(options))?;
-    let words = in_words(restored).unwrap_or_else(|| "nothing to restore".to_owned());
+    let state = state(options);
+    let restored = restore_abandoned(&state)?;
+    remove_stale(&state);
+    let nothing =
+        || format!("nothing to restore: no coscheduler with the state in {} was killed", state.display());
+    let words = in_words(restored).unwrap_or_else(nothing);
     write_stdout(&format!("{words}\n"))?;
     Ok(if restored.left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -41,7 +41,7 @@ fn describe() -> Command {
                 .value_name("POLICY")
                 .value_parser(PossibleValuesParser::new(POLICIES))
                 .default_value("pred")
-                .help("pred: received data and data to be sent count; dyn: received data only; static: the largest weight always; off: none"),
+                .help("pred: received data and data to be sent count; dyn: received data only; static: the largest weight always; off: none. The policy carried needs prontod"),
         )
         .arg(
             Arg::new("past")
@@ -73,7 +73,7 @@ fn describe() -> Command {
                 .value_name("MEANS")
                 .value_parser(|text: &str| text.parse::<Choice>())
                 .default_value("auto")
-                .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; auto: the first permitted one"),
+                .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; auto: nice if it is permitted, else slice"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error"))
         .arg(

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_coschedule::service::running;
 use pronto_coschedule::status::Service;
 
-use super::{state, with_state};
+use super::{report, state, with_state};
 use crate::commands::signals::{self, Signals};
 use crate::commands::{CLEAR, Subcommand, printable, write_stdout};
 
@@ -50,8 +50,14 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (as_json, clears) = (options.get_flag("json"), std::io::stdout().is_terminal());
     let state = state(options);
     let mut signals = Signals::block(signals::ENDS)?;
+    let mut has_shown = false;
     loop {
         let services = running(&state);
+        if services.is_empty() && has_shown {
+            report("the last coscheduler has ended");
+            return Ok(ExitCode::SUCCESS);
+        }
+        has_shown = true;
         ensure!(
             !services.is_empty(),
             "no coscheduler runs with the state in {}: start one with pronto coschedule run, or with prontod",
