@@ -21,6 +21,8 @@ pub(crate) struct Lab {
     pub(crate) verbs: bool,
     /// Folder of a kernel module to build first; [`module`] returns its path in the machine.
     pub(crate) module: Option<&'static str>,
+    /// Folder of a BPF program to build first; [`bpf`] returns the path of its object in the machine.
+    pub(crate) bpf: Option<&'static str>,
     /// Limit in seconds, including the boot, after which the machine is ended.
     pub(crate) limit: u32,
 }
@@ -29,6 +31,8 @@ pub(crate) struct Lab {
 const INSIDE: &str = "PRONTO_LAB";
 /// Variable with the path of the module in the machine.
 const MODULE: &str = "PRONTO_LAB_MODULE";
+/// Variable with the path of the object of the BPF program in the machine.
+const BPF: &str = "PRONTO_LAB_BPF";
 /// File that marks the root of the tree.
 const ROOT_MARK: &str = "lab/lab.toml";
 
@@ -44,6 +48,13 @@ pub(crate) fn module() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{MODULE} is not set: no kernel module was built for this run"))
 }
 
+/// Returns the path of the BPF program's object that was built for this run, in the machine.
+pub(crate) fn bpf() -> anyhow::Result<PathBuf> {
+    env::var_os(BPF)
+        .map(PathBuf::from)
+        .with_context(|| format!("{BPF} is not set: no BPF program was built for this run"))
+}
+
 /// Runs this program again with the same `words` in that machine, with the output of this program. `shared` is a folder that it may
 /// write to.
 pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Result<()> {
@@ -55,16 +66,10 @@ pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyho
     let program = if lab.verbs && !cfg!(feature = "verbs") { with_verbs(root)? } else { program.clone() };
     let mut command = xtask(root);
     if let Some(folder) = lab.module {
-        let built = xtask(root)
-            .args(["module", "--build-only"])
-            .arg(root.join(folder))
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .context("starting cargo")?;
-        anyhow::ensure!(built.status.success(), "the kernel module in {folder} cannot be built");
-        let path = String::from_utf8(built.stdout).context("the module's path is not UTF-8")?;
-        command.env(MODULE, path.trim());
+        command.env(MODULE, built(root, &["module", "--build-only"], folder)?);
+    }
+    if let Some(folder) = lab.bpf {
+        command.env(BPF, built(root, &["bpf"], folder)?);
     }
     command.args(["run", "--cpus", &lab.cpus.to_string(), "--timeout", &lab.limit.to_string()]);
     if lab.virtual_time {
@@ -76,6 +81,16 @@ pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyho
     let status = command.arg("--").arg(program).args(words).status().context("starting cargo")?;
     anyhow::ensure!(status.success(), "the program ended with {status} in the lab");
     Ok(())
+}
+
+/// Builds what is in a folder of the tree, by a command of the lab. Returns the path that the command prints.
+fn built(root: &Path, words: &[&str], folder: &str) -> anyhow::Result<String> {
+    let mut command = xtask(root);
+    command.args(words).arg(root.join(folder)).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let built = command.output().context("starting cargo")?;
+    anyhow::ensure!(built.status.success(), "{folder} cannot be built for the lab");
+    let path = String::from_utf8(built.stdout).context("the path of a build is not UTF-8")?;
+    Ok(path.trim().to_owned())
 }
 
 /// Returns the command `cargo xtask lab`, run in the tree.

@@ -11,6 +11,7 @@ use std::thread;
 
 use anyhow::Context as _;
 use pronto_expedite::schedule::{CALLER, schedule};
+use pronto_expedite::scx::Scheduler;
 use pronto_expedite::{Device, Flag};
 
 use super::load::{fibonacci, set_nice};
@@ -159,11 +160,19 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
         Some(device) if index < work.flagged => device.flag(socket, Flag::default()).context("flagging"),
         _ => Ok(()),
     };
+    let scheduler = match (work.setting == Setting::Scx).then(Scheduler::connect).transpose() {
+        Ok(scheduler) => scheduler,
+        Err(why) => {
+            child::say(&format!("{REFUSED}{why}"))?;
+            return Ok(());
+        }
+    };
     thread::scope(|scope| {
         let start = |index: usize, stream: Box<dyn Stream>| {
             flag(index, stream.as_fd())?;
             let has_setting = index < work.flagged;
-            scope.spawn(move || handle(work, has_setting, stream));
+            let scheduler = scheduler.as_ref().filter(|_| has_setting);
+            scope.spawn(move || handle(work, has_setting, scheduler, stream));
             anyhow::Ok(())
         };
         match work.transport {
@@ -191,8 +200,16 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
 }
 
 /// Replies until the connection ends.
-fn handle(work: &Work, has_setting: bool, mut stream: Box<dyn Stream>) -> anyhow::Result<()> {
+fn handle(
+    work: &Work,
+    has_setting: bool,
+    scheduler: Option<&Scheduler>,
+    mut stream: Box<dyn Stream>,
+) -> anyhow::Result<()> {
     set_nice(work.nice)?;
+    if let Some(scheduler) = scheduler {
+        scheduler.flag_this_thread().context("flagging a handler")?;
+    }
     if has_setting {
         schedule(CALLER, work.setting.class()).context("scheduling a handler")?;
     }

@@ -14,12 +14,15 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use nix::sys::prctl;
 
-use pronto_expedite::Device;
 use pronto_expedite::schedule::Class;
+use pronto_expedite::{Device, scx};
 
+use super::Setting;
 use super::metronome::Metronome;
+use super::scheduler::Scheduler;
 use crate::lab;
-use crate::params::{Choice as _, choices};
+use crate::params::{Choice as _, Params, choices};
+use crate::report::Report;
 
 /// Control group of handlers and background; a partition if there are two CPUs.
 const PARTITION: &str = "/sys/fs/cgroup/pronto-handlers";
@@ -39,9 +42,21 @@ choices! {
     }
 }
 
+choices! {
+    /// CPUs on which handlers and background may run.
+    pub(crate) enum Place {
+        /// One; senders have the other.
+        Pinned = "pinned",
+        /// All; senders share them, and are real-time above every handler.
+        Anywhere = "anywhere",
+    }
+}
+
 /// The machine; when dropped, the module is unloaded.
 #[derive(Debug)]
 pub(crate) struct Machine {
+    /// The BPF scheduler, if handlers use it.
+    scheduler: Option<Scheduler>,
     /// `None` on one CPU, where virtual time has no turns.
     _short_turns: Option<Metronome>,
     sender: Class,
@@ -50,7 +65,7 @@ pub(crate) struct Machine {
 /// Class of a sender that shares the CPU of the handlers: above all of them.
 const SENDER: Class = Class::Fifo(2);
 
-/// Counters of the module.
+/// Counters of the module, or of the BPF scheduler.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     boosts: u64,
@@ -95,7 +110,8 @@ impl Machine {
     /// Loads the module, and isolates one of two CPUs.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
         start()?;
-        let machine = Self { _short_turns: Some(Metronome::start()?), sender: Class::Normal };
+        let machine =
+            Self { scheduler: None, _short_turns: Some(Metronome::start()?), sender: Class::Normal };
         write(&format!("{GROUPS}/cgroup.subtree_control"), "+cpuset")?;
         write(&format!("{PARTITION}/cpuset.cpus"), CPU)?;
         let partition = format!("{PARTITION}/cpuset.cpus.partition");
@@ -108,7 +124,47 @@ impl Machine {
     /// Loads the module into a machine with one CPU, which handlers, background and senders share.
     pub(crate) fn with_one_cpu() -> anyhow::Result<Self> {
         start()?;
-        Ok(Self { _short_turns: None, sender: SENDER })
+        Ok(Self { scheduler: None, _short_turns: None, sender: SENDER })
+    }
+
+    /// Returns the settings that the run selects, and prepares the machine for them. If it cannot load the BPF scheduler, the reason is
+    /// noted.
+    pub(crate) fn settings(
+        &mut self,
+        run: &Params,
+        all: &[Setting],
+        report: &mut Report,
+    ) -> anyhow::Result<Vec<Setting>> {
+        let mut settings = run.kept("setting", all.iter().copied(), |setting| setting.name());
+        if settings.contains(&Setting::Scx) {
+            match Scheduler::start(&lab::bpf()?) {
+                Ok(scheduler) => self.scheduler = Some(scheduler),
+                Err(why) => {
+                    report.note(format!("skipped: scx: {why:#}"));
+                    settings.retain(|setting| *setting != Setting::Scx);
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Runs `measure` while the BPF scheduler schedules all ordinary threads of the machine.
+    pub(crate) fn under_scx(&self, measure: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let scheduler = self.scheduler.as_ref().context("the BPF scheduler was not prepared")?;
+        scheduler.load()?;
+        let measured = measure();
+        scheduler.unload()?;
+        measured
+    }
+
+    /// Lets handlers, background and senders run on all CPUs from now on. Senders become real-time, so that they are not late themselves.
+    pub(crate) fn unpin(&mut self) -> anyhow::Result<()> {
+        write(&format!("{PARTITION}/cpuset.cpus.partition"), "member")?;
+        let all =
+            fs::read_to_string(format!("{GROUPS}/cpuset.cpus.effective")).context("reading the CPUs")?;
+        write(&format!("{PARTITION}/cpuset.cpus"), all.trim())?;
+        self.sender = SENDER;
+        Ok(())
     }
 
     /// Returns the class of sending threads.
@@ -127,8 +183,13 @@ impl Machine {
         write(PREEMPT, model.name())
     }
 
-    /// Reads the counters of the module.
-    pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
+    /// Reads the counters of the module or, for handlers that are flagged there, of the BPF scheduler.
+    pub(crate) fn counters(&self, setting: Setting) -> anyhow::Result<Counters> {
+        if setting == Setting::Scx {
+            let counts = scx::Scheduler::connect()?.counters()?;
+            let (boosts, denied) = (counts.boosts, counts.denied());
+            return Ok(Counters { boosts, denied, boosted: counts.boosted_time() });
+        }
         let counts = Device::open()?.totals()?.counts;
         Ok(Counters { boosts: counts.boosts(), denied: counts.denied(), boosted: counts.boosted_time })
     }

@@ -8,6 +8,7 @@ mod load;
 mod machine;
 mod metronome;
 mod node;
+mod scheduler;
 mod sender;
 mod victim;
 
@@ -18,7 +19,7 @@ use pronto_expedite::{DEADLINE, SLICE};
 
 pub(crate) use handler::{Handler, Work};
 pub(crate) use load::{Kind, Load, Sample};
-pub(crate) use machine::{Counters, Machine, Preempt};
+pub(crate) use machine::{Counters, Machine, Place, Preempt};
 pub(crate) use sender::ping_all;
 pub(crate) use victim::{Cyclictest, Late, hackbench};
 
@@ -52,6 +53,8 @@ choices! {
         Deadline = "deadline",
         /// A short time slice.
         Slice = "slice",
+        /// Flagged for the BPF scheduler, which schedules the whole machine meanwhile.
+        Scx = "scx",
     }
 }
 
@@ -59,7 +62,7 @@ impl Setting {
     /// Returns the class of the handler's thread.
     const fn class(self) -> Class {
         match self {
-            Self::Off | Self::Module => Class::Normal,
+            Self::Off | Self::Module | Self::Scx => Class::Normal,
             Self::Fifo => Class::Fifo(1),
             Self::Deadline => DEADLINE,
             Self::Slice => Class::Slice(SLICE),

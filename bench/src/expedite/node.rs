@@ -62,6 +62,7 @@ pub(super) fn serve(work: &Work) -> anyhow::Result<()> {
         Setting::Fifo => Boost::Fifo,
         Setting::Deadline => Boost::Deadline,
         Setting::Slice => Boost::Slice,
+        Setting::Scx => Boost::Scx,
     };
     let node = Node::builder(SERVER)
         .wait(WaitPolicy::Block)

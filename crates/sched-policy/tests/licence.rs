@@ -1,5 +1,4 @@
 //! The files that the kernel module includes name their licence, as the kernel requires of each of its sources.
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use std::fs;
 use std::path::Path;

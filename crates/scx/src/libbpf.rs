@@ -198,7 +198,8 @@ impl Libbpf {
         let object = unsafe { (self.0.open_file)(name.as_ptr(), core::ptr::null()) };
         let object = NonNull::new(object).ok_or_else(|| {
             let number = Errno::last_raw();
-            Fault::of(number).map_or(NotOpened::System(Errno::from_raw(number)), NotOpened::Invalid)
+            let system = || NotOpened::System(Errno::from_raw(number));
+            Fault::of(number).map_or_else(system, NotOpened::Invalid)
         })?;
         Ok(Object { library: self.clone(), object })
     }

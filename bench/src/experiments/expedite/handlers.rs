@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
-use super::trial::{Traffic, Trial, p90_ratio};
-use super::{IN_THE_LAB, SETTING, described};
+use super::conditions::Conditions;
+use super::trial::{Traffic, Trial, in_turns, p90_ratio};
+use super::{IN_THE_LAB, PLACE, PREEMPT, SETTING, described};
 use crate::claim::Claim;
-use crate::expedite::{Kind, Load, Machine, Preempt, Setting, Transport, Work};
+use crate::expedite::{Kind, Load, Machine, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
 use crate::floor;
 use crate::lab::Lab;
@@ -42,12 +43,13 @@ const LEAST_TO_OFF: [Bar; 3] = [
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "expedite-handler",
     question: "Is a flagged handler as quick as a real-time one?",
-    takes: [10800, 180],
+    takes: [16200, 400],
     about: "time that a message waits for a sleeping handler while other processes compute, by boost of the handler",
     axes: &[
         Axis::new("transport", "Only handlers that wait on this", &["shm", "unix", "tcp"]),
         SETTING,
-        Axis::new("preempt", "Only under these preemption models", Preempt::NAMES),
+        PREEMPT,
+        PLACE,
         Axis::new("hogs", "Only these numbers of computing processes", &HOG_NAMES),
     ],
     lab,
@@ -59,9 +61,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 fn lab(params: &Params) -> anyhow::Result<Option<Lab>> {
     anyhow::ensure!(
         !cells(params).is_empty(),
-        "--quick measures only lazy preemption with {QUICK_HOGS} hogs: omit --quick for the others"
+        "--quick measures only {QUICK_HOGS} hogs: omit --quick for the others"
     );
-    Ok(Some(super::lab(params.quick)))
+    let lab = super::lab_with_scx(params.quick);
+    Ok(Some(Lab { limit: 2 * lab.limit, ..lab }))
 }
 
 fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
@@ -69,8 +72,8 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let mut report = Report::default();
     report.note("skipped: verbs: the handler's and the sender's node run in one network namespace here");
     let [futex, eventfd] = wake_ups()?;
-    let machine = Machine::prepare()?;
-    let settings = Setting::kept(params, "setting");
+    let mut machine = Machine::prepare()?;
+    let settings = machine.settings(params, Setting::ALL, &mut report)?;
     let works = params
         .kept("transport", TRANSPORTS, |transport| transport.name())
         .into_iter()
@@ -78,17 +81,24 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let mut trials = Trial::start_all(works, &mut report)?;
     let traffic = Traffic { count: if params.quick { 40 } else { 400 }, interval: INTERVAL };
     let cells = cells(params);
-    run.begin(cells.len() * trials.len());
+    let is_measured =
+        |trial: &Trial, conditions: Conditions| !params.quick || conditions.compares(trial.work.setting);
+    let count = |(conditions, _): &(Conditions, usize)| {
+        trials.iter().filter(|trial| is_measured(trial, *conditions)).count()
+    };
+    run.begin(cells.iter().map(count).sum());
     let mut loads = Vec::new();
-    for (preempt, hogs) in cells {
-        machine.preempt(preempt)?;
+    for (conditions, hogs) in cells {
+        conditions.apply(&mut machine)?;
         loads.truncate(hogs);
         loads.extend(Load::start_all(Kind::Compute, hogs - loads.len(), 0)?);
         trials.iter_mut().for_each(Trial::begin);
-        let label = |trial: &Trial| format!("{} {} {hogs} hogs", trial.label(), preempt.name());
-        run.in_turns(&mut trials, label, |trial, _| trial.round(&machine, &mut loads, traffic))?;
-        report.rows.extend(trials.iter().map(|trial| row(trial, preempt, hogs)));
-        if (preempt, hogs) == (Preempt::Lazy, QUICK_HOGS) {
+        let label = |trial: &Trial| format!("{} {} {hogs} hogs", trial.label(), conditions.label());
+        let those = trials.iter_mut().filter(|trial| is_measured(trial, conditions));
+        in_turns(run, those, label, &machine, &mut loads, traffic)?;
+        let those = trials.iter().filter(|trial| is_measured(trial, conditions));
+        report.rows.extend(those.map(|trial| row(trial, conditions, hogs)));
+        if (conditions, hogs) == (Conditions::USUAL, QUICK_HOGS) {
             report.claims.extend(bars(&trials));
         }
     }
@@ -98,16 +108,13 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Returns the selected preemption models and numbers of hogs, six hogs under lazy preemption first.
-fn cells(params: &Params) -> Vec<(Preempt, usize)> {
-    let is_quick = |cell: &(Preempt, usize)| *cell == (Preempt::Lazy, QUICK_HOGS);
-    let hogs = params.kept("hogs", HOGS, usize::to_string);
-    let models = Preempt::kept(params, "preempt").into_iter();
-    let mut cells: Vec<_> =
-        models.flat_map(|preempt| hogs.iter().map(move |hogs| (preempt, *hogs))).collect();
-    cells.retain(|cell| !params.quick || is_quick(cell));
-    cells.sort_by_key(|cell| !is_quick(cell));
-    cells
+/// Returns the selected conditions and numbers of hogs, six hogs first among those with equal conditions.
+fn cells(params: &Params) -> Vec<(Conditions, usize)> {
+    let mut hogs = params.kept("hogs", HOGS, usize::to_string);
+    hogs.retain(|hogs| !params.quick || *hogs == QUICK_HOGS);
+    hogs.sort_by_key(|hogs| *hogs != QUICK_HOGS);
+    let all = Conditions::kept(params).into_iter();
+    all.flat_map(|conditions| hogs.iter().map(move |hogs| (conditions, *hogs))).collect()
 }
 
 /// Returns the round-trip time of two threads that wake each other, by a futex and by an eventfd, in microseconds: the price of
@@ -121,13 +128,11 @@ fn wake_ups() -> anyhow::Result<[f64; 2]> {
     Ok(both.map(|recorder| approximate(recorder.sample().p50_ns) / 1e3))
 }
 
-fn row(trial: &Trial, preempt: Preempt, hogs: usize) -> Fields {
+fn row(trial: &Trial, conditions: Conditions, hogs: usize) -> Fields {
     let row = Fields::default()
         .with("transport", trial.work.transport.name())
-        .with("setting", trial.work.setting.name())
-        .with("preempt", preempt.name())
-        .with("hogs", hogs);
-    trial.counted(trial.columns(row, |_| true))
+        .with("setting", trial.work.setting.name());
+    trial.counted(trial.columns(conditions.columns(row).with("hogs", hogs), |_| true))
 }
 
 /// Evaluates the bounds that we set ourselves.
@@ -159,12 +164,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quick_run_has_six_hogs_under_lazy_preemption() {
+    fn a_quick_run_has_six_hogs() {
         let mut params = Params::new();
-        assert_eq!(cells(&params).len(), 6);
-        assert_eq!(cells(&params)[0], (Preempt::Lazy, 6));
+        assert_eq!(cells(&params).len(), 9);
+        assert_eq!(cells(&params)[0], (Conditions::USUAL, 6));
         params.quick = true;
-        assert_eq!(cells(&params), [(Preempt::Lazy, 6)]);
+        let cells_of_quick = cells(&params);
+        assert!(cells_of_quick.len() == 3 && cells_of_quick.iter().all(|(_, hogs)| *hogs == 6));
         params.choose("hogs", vec!["20".into()]);
         assert!(cells(&params).is_empty());
     }

@@ -8,8 +8,8 @@
 use core::time::Duration;
 
 use super::pings::{ENOUGH, RARE, SLEEPERS};
-use super::trial::{Seen, Traffic, Trial, p90_ratio};
-use super::{IN_THE_LAB, SETTING, described, lab};
+use super::trial::{Seen, Traffic, Trial, in_turns, p90_ratio};
+use super::{IN_THE_LAB, SETTING, described, lab_with_scx};
 use crate::claim::{Claim, Verdict};
 use crate::expedite::{Kind, Load, Machine, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
@@ -62,7 +62,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     figure: Some("Fig. 2"),
     about: "handlers on one CPU, where virtual time has no quantum: p90 and p99 while processes compute, late pings of 10,000 with sleep-mostly processes",
     axes: &[Axis::new("transport", "Only handlers that wait on this", &["unix", "tcp-bare"]), SETTING],
-    lab: |params| Ok(Some(Lab { cpus: 1, ..lab(params.quick) })),
+    lab: |params| Ok(Some(Lab { cpus: 1, ..lab_with_scx(params.quick) })),
     claims: &[
         "unix-one-fifo",
         "unix-one-off",
@@ -79,8 +79,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let mut report = Report::default();
-    let machine = Machine::with_one_cpu()?;
-    let settings = Setting::kept(run.params, "setting");
+    let mut machine = Machine::with_one_cpu()?;
+    let settings = machine.settings(run.params, Setting::ALL, &mut report)?;
     let works = TRANSPORTS
         .iter()
         .filter(|bars| run.params.keeps("transport", bars.transport.name()))
@@ -128,8 +128,7 @@ impl Bench {
         run.begin(self.trials.len());
         self.trials.iter_mut().for_each(Trial::begin);
         let label = |trial: &Trial| format!("{} with {background}", trial.label());
-        let machine = &self.machine;
-        run.in_turns(&mut self.trials, label, |trial, _| trial.round(machine, loads, traffic))?;
+        in_turns(run, &mut self.trials, label, &self.machine, loads, traffic)?;
         Ok(self.trials.iter().map(|trial| row(trial, background)).collect())
     }
 

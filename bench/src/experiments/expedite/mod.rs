@@ -1,7 +1,8 @@
-//! Expedite on a real kernel: the paper's figures 1 to 5 and ours, in the lab, with the module, with the existing alternatives, and
-//! without any boost.
+//! Expedite on a real kernel: the paper's figures 1 to 5 and ours, in the lab, with the module, with the BPF scheduler, with the
+//! existing alternatives, and without any boost.
 
 mod computing;
+mod conditions;
 mod handlers;
 mod late;
 mod nice;
@@ -18,7 +19,7 @@ pub(super) use pings::{PINGS_BOOSTED, PINGS_WITHOUT};
 
 use trial::Traffic;
 
-use crate::expedite::Setting;
+use crate::expedite::{Place, Preempt, Setting};
 use crate::experiment::{Experiment, Rounds, Run};
 use crate::lab::Lab;
 use crate::params::{Axis, Choice as _};
@@ -39,11 +40,20 @@ const fn lab(quick: bool) -> Lab {
         virtual_time: true,
         verbs: false,
         module: Some("kernel/expedite"),
+        bpf: None,
         limit: if quick { 900 } else { 6 * 3_600 },
     }
 }
 
+/// The machine, with the BPF scheduler for the rows with [`Setting::Scx`].
+const fn lab_with_scx(quick: bool) -> Lab {
+    Lab { bpf: Some("kernel/scx"), ..lab(quick) }
+}
+
 const SETTING: Axis = Axis::new("setting", "Only handlers with this boost", Setting::NAMES);
+const PREEMPT: Axis = Axis::new("preempt", "Only under these preemption models", Preempt::NAMES);
+const PLACE: Axis =
+    Axis::new("place", "Only with handlers and background on one CPU, or on any", Place::NAMES);
 
 /// Returns the parameters of a run with this traffic.
 fn described(run: &Run<'_>, traffic: Traffic) -> Fields {

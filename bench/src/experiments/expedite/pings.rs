@@ -3,13 +3,15 @@
 
 use core::time::Duration;
 
-use super::trial::{Seen, Traffic, Trial, seen_of};
-use super::{IN_THE_LAB, SETTING, described};
+use super::conditions::Conditions;
+use super::trial::{Seen, Traffic, Trial, in_turns, seen_of};
+use super::{IN_THE_LAB, PLACE, PREEMPT, SETTING, described, lab_with_scx};
 use crate::claim::Claim;
 use crate::claim::Verdict::{self, DoesNotHold, Holds, NotResolvable};
 use crate::expedite::{Kind, Load, Machine, Setting, Transport, Work};
 use crate::experiment::{Experiment, Run};
-use crate::params::Choice as _;
+use crate::lab::Lab;
+use crate::params::{Choice as _, Params};
 use crate::report::{Fields, Report, decimals};
 
 /// Figure 1: with the existing kernel.
@@ -21,7 +23,7 @@ pub(in crate::experiments) const PINGS_WITHOUT: Experiment = Experiment {
     about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, on an unmodified kernel",
     axes: &[SETTING],
     claims: &["X23", "X24"],
-    run: |run| measure(run, &[Setting::Off, Setting::Fifo]),
+    run: |run| measure(run, &[Setting::Off, Setting::Fifo], &[Conditions::USUAL]),
     ..IN_THE_LAB
 };
 
@@ -31,10 +33,11 @@ pub(in crate::experiments) const PINGS_BOOSTED: Experiment = Experiment {
     question: "Does the flag remove these delays?",
     takes: [3600, 120],
     figure: Some("Fig. 2"),
-    about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, for every available boost",
-    axes: &[SETTING],
+    about: "time that 500 B pings wait for a handler with compute-only and sleep-mostly competitors, for every available boost, on one CPU and on any",
+    axes: &[SETTING, PREEMPT, PLACE],
     claims: &["X23", "X24", "X25", "X7", "X9"],
-    run: |run| measure(run, Setting::ALL),
+    lab: with_usual_conditions,
+    run: |run| measure(run, Setting::ALL, &Conditions::kept(run.params)),
     ..IN_THE_LAB
 };
 
@@ -72,11 +75,20 @@ struct Step {
     seen: Vec<Seen>,
 }
 
-fn measure(run: &mut Run<'_>, settings: &[Setting]) -> anyhow::Result<Report> {
+/// The number of sleepers is found under the usual conditions, so these are never left out.
+fn with_usual_conditions(params: &Params) -> anyhow::Result<Option<Lab>> {
+    anyhow::ensure!(
+        Conditions::kept(params).contains(&Conditions::USUAL),
+        "select lazy preemption and one CPU, too: the number of sleepers is found there"
+    );
+    Ok(Some(lab_with_scx(params.quick)))
+}
+
+fn measure(run: &mut Run<'_>, settings: &[Setting], conditions: &[Conditions]) -> anyhow::Result<Report> {
     let mut report = Report::default();
-    let machine = Machine::prepare()?;
-    let kept = run.params.kept("setting", settings, |setting| setting.name());
-    let works = kept.into_iter().map(|setting| Work::one(Transport::BareTcp, *setting));
+    let mut machine = Machine::prepare()?;
+    let kept = machine.settings(run.params, settings, &mut report)?;
+    let works = kept.into_iter().map(|setting| Work::one(Transport::BareTcp, setting));
     let mut trials = Trial::start_all(works, &mut report)?;
     let traffic = Traffic { count: if run.params.quick { 40 } else { 400 }, interval: INTERVAL };
     run.begin(SLEEPERS.len() * trials.len());
@@ -86,8 +98,8 @@ fn measure(run: &mut Run<'_>, settings: &[Setting]) -> anyhow::Result<Report> {
         loads.extend(Load::start_all(Kind::Sleep, sleepers + 1 - loads.len(), 0)?);
         trials.iter_mut().for_each(Trial::begin);
         let label = |trial: &Trial| format!("{} with {sleepers} sleepers", trial.work.setting.name());
-        run.in_turns(&mut trials, label, |trial, _| trial.round(&machine, &mut loads, traffic))?;
-        report.rows.extend(trials.iter().map(|trial| row(trial, sleepers)));
+        in_turns(run, &mut trials, label, &machine, &mut loads, traffic)?;
+        report.rows.extend(trials.iter().map(|trial| row(trial, sleepers, Conditions::USUAL)));
         steps.push(Step { sleepers, seen: trials.iter().map(Trial::seen).collect() });
         let off = steps.last().and_then(|step| step.of(Setting::Off));
         if sleepers > 0 && off.is_some_and(|off| off.late >= ENOUGH) {
@@ -95,6 +107,17 @@ fn measure(run: &mut Run<'_>, settings: &[Setting]) -> anyhow::Result<Report> {
         }
     }
     report.claims = claims(&steps, settings);
+    for conditions in conditions.iter().filter(|conditions| **conditions != Conditions::USUAL) {
+        conditions.apply(&mut machine)?;
+        let sleepers = loads.len() - 1;
+        let label = |trial: &Trial| format!("{} {}", trial.work.setting.name(), conditions.label());
+        let mut those: Vec<_> =
+            trials.iter_mut().filter(|trial| conditions.compares(trial.work.setting)).collect();
+        those.iter_mut().for_each(|trial| trial.begin());
+        run.begin(those.len());
+        in_turns(run, those.iter_mut().map(|trial| &mut **trial), label, &machine, &mut loads, traffic)?;
+        report.rows.extend(those.iter().map(|trial| row(trial, sleepers, *conditions)));
+    }
     report.params = described(run, traffic).with("paper_interval_ms", 50).with("transport", "tcp");
     Ok(report)
 }
@@ -122,9 +145,9 @@ fn claims(steps: &[Step], settings: &[Setting]) -> Vec<Claim> {
     claims
 }
 
-fn row(trial: &Trial, sleepers: usize) -> Fields {
+fn row(trial: &Trial, sleepers: usize, conditions: Conditions) -> Fields {
     let row = Fields::default().with("sleepers", sleepers).with("setting", trial.work.setting.name());
-    trial.counted(trial.columns(row, |_| true))
+    trial.counted(trial.columns(conditions.columns(row), |_| true))
 }
 
 fn compute_only(step: &Step) -> Option<Claim> {

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::clock;
 use crate::expedite::{Counters, Handler, Load, Machine, Sample, Setting, Work, ping_all};
+use crate::experiment::Run;
 use crate::params::Choice as _;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, a_to_a, approximate};
@@ -103,11 +104,11 @@ impl Trial {
     ) -> anyhow::Result<()> {
         let sample =
             |loads: &mut [Load]| loads.iter_mut().map(Load::sample).collect::<anyhow::Result<Vec<_>>>();
-        let counted = machine.counters()?;
+        let counted = machine.counters(self.work.setting)?;
         let before = sample(loads)?;
         let pings = ping_all(&mut self.handler.lines, traffic.count, traffic.interval, machine.sender())?;
         let after = sample(loads)?;
-        self.counters.add(&machine.counters()?.since(&counted));
+        self.counters.add(&machine.counters(self.work.setting)?.since(&counted));
         self.background.push(Background::of(&before, &after));
         self.rounds.push(pings);
         Ok(())
@@ -273,6 +274,24 @@ fn settle(trials: &[Trial]) {
     if trials.iter().any(|trial| trial.work.transport.is_node() && trial.work.setting == Setting::Fifo) {
         clock::sleep_until(clock::now() + PAID_BACK);
     }
+}
+
+/// Measures all trials in turns, once per round. Those under the BPF scheduler come last, because it is loaded once for all of their rounds.
+pub(super) fn in_turns<'a>(
+    run: &mut Run<'_>,
+    trials: impl IntoIterator<Item = &'a mut Trial>,
+    label: impl Fn(&Trial) -> String,
+    machine: &Machine,
+    loads: &mut [Load],
+    traffic: Traffic,
+) -> anyhow::Result<()> {
+    let (mut scx, mut others): (Vec<_>, Vec<_>) =
+        trials.into_iter().partition(|trial| trial.work.setting == Setting::Scx);
+    let mut measure = |trials: &mut [&mut Trial]| {
+        run.in_turns(trials, |trial| label(trial), |trial, _| trial.round(machine, loads, traffic))
+    };
+    measure(&mut others)?;
+    if scx.is_empty() { Ok(()) } else { machine.under_scx(|| measure(&mut scx)) }
 }
 
 /// Returns the trial of a setting.

@@ -204,6 +204,7 @@ pub(super) const ALL: &[Drawn] = &[
         experiment: "expedite-fig2",
         title: "Fig. 2: share of pings that are late by a millisecond, with Expedite and other settings",
         paper: "The paper draws the round trip of each ping: with two such processes none is significantly late (section 4.2).",
+        only: &[("preempt", &["lazy"]), ("place", &["pinned"])],
         series: &["setting"],
         values: &[(column("late"), "")],
         unit: Unit::Share,
