@@ -1,6 +1,6 @@
 //! A test bed on this host: nodes that are network namespaces with a CPU each, and links with the rate and the delay of an older network.
 
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 

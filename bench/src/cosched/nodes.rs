@@ -108,9 +108,8 @@ fn run(
         while let Ok(received) = reports.try_recv() {
             service.coscheduler().receive(1, received);
         }
-        for problem in service.work() {
-            anyhow::bail!("a coscheduler: {problem}");
-        }
+        let problems = service.work();
+        anyhow::ensure!(problems.is_empty(), "a coscheduler: {}", problems.join("; "));
         if policy == Policy::Carried {
             let reports = service.coscheduler().reports();
             others.iter().for_each(|other| _ = other.send(reports.clone()));

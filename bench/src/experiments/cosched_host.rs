@@ -152,7 +152,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
         .fields()
         .with("class", class.name())
         .with("rate", RATE)
-        .with("period_ms", PERIOD.as_millis() as u64)
+        .with("period_ms", PERIOD.as_secs_f64() * 1e3)
         .with("past", f64::from(Settings::PAST.as_millionths()) / 1e6)
         .with("max_weight", Settings::MOST.as_hundredths())
         .with("ratio", "time divided by that of linux in the same round; with half of its 99 % interval")

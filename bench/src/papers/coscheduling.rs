@@ -236,7 +236,6 @@ const ROWS: &[Row] = &[
                 published: Published::Nothing,
             },
         ],
-        ..Row::DEFAULT
     },
     Row {
         id: "S14",
