@@ -81,6 +81,8 @@ impl OverPronto {
             return Err(CommError::Size(size));
         }
         assert!(rank.0 < size, "rank {rank} of {size}");
+        // Takes some milliseconds in a thread of its own, and would otherwise begin with the first long message.
+        pronto::measure_thresholds();
         // The thread that waits for a message spins if it shall. A second spinning thread per rank would only take its CPU.
         let node_waits =
             if settings.wait == WaitPolicy::Block { WaitPolicy::Block } else { WaitPolicy::Adaptive };
@@ -96,7 +98,6 @@ impl OverPronto {
             builder = builder.peer(node_of(Rank(lower)), address);
         }
         let node = builder.start()?;
-        pronto::measure_thresholds();
         let connect = |other: usize| {
             let other = Rank(other);
             if other == rank {
