@@ -195,7 +195,7 @@ impl Progress {
 impl Watch for Progress {
     fn reached(&self, iteration: u32, of: u32) {
         // At most a hundred times, so that a job with many iterations is not delayed.
-        if self.shows && iteration % of.div_ceil(100) == 0 {
+        if self.shows && iteration.is_multiple_of(of.div_ceil(100)) {
             self.has_shown.set(true);
             eprint!("\r\x1b[K{}: iteration {iteration} of {of}", self.job);
         }

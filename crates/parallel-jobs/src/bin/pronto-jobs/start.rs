@@ -1,8 +1,9 @@
 //! The start of all ranks as child processes on this host.
 
+use core::net::Ipv4Addr;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -72,7 +73,7 @@ fn await_all(children: &Arc<Children>) -> anyhow::Result<bool> {
         if !status.success() {
             succeeded = false;
             alarm = alarm.or_else(|| Some(kill_after_grace(Arc::clone(children))));
-            killed = killed.or(unusual(rank, status));
+            killed = killed.or_else(|| unusual(rank, status));
         }
     }
     match killed {
