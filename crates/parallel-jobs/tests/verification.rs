@@ -7,7 +7,7 @@ use pronto_parallel_jobs::outcome::SystemClock;
 
 fn alone(name: &str) -> OverPronto {
     let address = format!("shm:@jobs-verification-{name}-{}", std::process::id());
-    OverPronto::start(Rank(0), &Settings::new(vec![address])).unwrap()
+    OverPronto::start(Rank(0), &Settings::new(vec![address])).expect("it starts")
 }
 
 #[test]
