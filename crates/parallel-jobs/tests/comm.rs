@@ -16,7 +16,9 @@ fn as_ranks<T: Send>(name: &str, ranks: usize, body: impl Fn(&mut OverPronto) ->
     let settings = Settings { wait: WaitPolicy::Block, ..Settings::new((0..ranks).map(address).collect()) };
     let (settings, body) = (&settings, &body);
     thread::scope(|scope| {
-        let start = |rank| scope.spawn(move || body(&mut OverPronto::start(Rank(rank), settings).unwrap()));
+        let start = |rank| {
+            scope.spawn(move || body(&mut OverPronto::start(Rank(rank), settings).expect("it starts")))
+        };
         let ranks: Vec<_> = (0..ranks).map(start).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
     })
@@ -40,7 +42,7 @@ fn reductions_combine_all_ranks() {
 /// Part that rank `from` sends to rank `to`, in a test with different lengths, some of them 0 and some longer than an eager message.
 fn part(from: usize, to: usize) -> Vec<u8> {
     let length = [0, 1, 100, 300_000][(from * 3 + to) % 4];
-    vec![u8::try_from(16 * from + to).unwrap(); length]
+    vec![u8::try_from(16 * from + to).expect("few ranks"); length]
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn each_repetition_has_a_result() {
     let runs: Vec<_> = ended.results.iter().map(|result| result["run"].as_u64()).collect();
     assert_eq!(runs, [Some(1), Some(2), Some(3)]);
     assert!(ended.results.iter().all(|result| result["verified"] == true));
-    assert_eq!(ended.stderr, "", "there is no terminal to show progress on");
+    assert_eq!(ended.stderr, "", "progress is shown on terminals only");
 }
 
 #[test]

@@ -24,7 +24,7 @@ const FIRST_NODE: u16 = 1;
 pub struct Settings {
     /// Address of each rank, such as `tcp:10.0.0.1:7000` or `shm:@job-0`.
     pub addresses: Vec<String>,
-    /// Wait policy of the thread that receives. The node's own thread spins with none of them: it waits adaptively where this is `Spin`.
+    /// Wait policy of the thread that receives. The node's serving thread also blocks with `Block`, and otherwise waits adaptively.
     pub wait: WaitPolicy,
     /// Permits unencrypted TCP to other hosts.
     pub plaintext: bool,
@@ -81,7 +81,9 @@ impl OverPronto {
             return Err(CommError::Size(size));
         }
         assert!(rank.0 < size, "rank {rank} of {size}");
-        // The thread that waits for a message spins if it shall. A second spinning thread per rank would only take its CPU.
+        // Takes some milliseconds in a thread of its own, and would otherwise begin with the first long message.
+        pronto::measure_thresholds();
+        // With `Spin`, the job thread polls. A second polling thread per rank would compete with it for a CPU.
         let node_waits =
             if settings.wait == WaitPolicy::Block { WaitPolicy::Block } else { WaitPolicy::Adaptive };
         let mut builder = Node::builder(node_of(rank))
@@ -96,7 +98,6 @@ impl OverPronto {
             builder = builder.peer(node_of(Rank(lower)), address);
         }
         let node = builder.start()?;
-        pronto::measure_thresholds();
         let connect = |other: usize| {
             let other = Rank(other);
             if other == rank {

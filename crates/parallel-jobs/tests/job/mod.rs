@@ -16,35 +16,35 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Output of a job that has ended.
 #[derive(Debug)]
-pub struct Ended {
-    pub status: ExitStatus,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
     /// The lines of stdout.
-    pub results: Vec<Value>,
-    pub stderr: String,
+    pub(crate) results: Vec<Value>,
+    pub(crate) stderr: String,
 }
 
 /// A job that runs.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
     stderr: ChildStderr,
 }
 
 /// Returns the program with arguments that are separated by spaces.
-pub fn jobs(arguments: &str) -> Command {
+pub(crate) fn jobs(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pronto-jobs"));
     command.args(arguments.split_whitespace());
     command
 }
 
 /// Runs a job to its end.
-pub fn run(command: &mut Command) -> Ended {
+pub(crate) fn run(command: &mut Command) -> Ended {
     start(command).end()
 }
 
 /// Starts a job.
-pub fn start(command: &mut Command) -> Running {
+pub(crate) fn start(command: &mut Command) -> Running {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the job starts");
     let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
     let stderr = child.stderr.take().expect("a pipe");
@@ -53,12 +53,12 @@ pub fn start(command: &mut Command) -> Running {
 
 impl Running {
     /// Returns the process that was started.
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
     /// Waits for the result of a run.
-    pub fn next_result(&mut self) -> Value {
+    pub(crate) fn next_result(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("the output is text");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
@@ -67,7 +67,7 @@ impl Running {
     /// Waits until every process of the job has ended, which all inherit stdout.
     ///
     /// Kills the process that was started if it has not ended in time.
-    pub fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> Ended {
         let (done, ended) = channel::<()>();
         let pid = self.pid();
         let guard = std::thread::spawn(move || {
@@ -95,7 +95,7 @@ impl Running {
     }
 
     /// Returns the descendant process whose command line or environment contains `text`, as one of its strings.
-    pub fn descendant(&self, text: &str) -> Pid {
+    pub(crate) fn descendant(&self, text: &str) -> Pid {
         let mut queue = vec![self.pid()];
         while let Some(parent) = queue.pop() {
             let children = format!("/proc/{parent}/task/{parent}/children");
@@ -116,7 +116,7 @@ impl Running {
 
 impl Ended {
     /// Checks that a job of `ranks` ranks was verified. Returns its result.
-    pub fn verified(&self, ranks: usize) -> &Value {
+    pub(crate) fn verified(&self, ranks: usize) -> &Value {
         assert!(self.status.success(), "{self:?}");
         let [result] = &self.results[..] else { panic!("one result: {self:?}") };
         assert_eq!(result["verified"], true, "{self:?}");
