@@ -17,7 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 use std::sync::mpsc::channel;
 
-use nix::poll::{PollTimeout, poll};
+use nix::poll::ppoll;
+use nix::sys::time::TimeSpec;
 use nix::unistd::gettid;
 use pronto_expedite::{Device, Flag};
 
@@ -29,12 +30,19 @@ const CPUS: (usize, usize) = (0, 1);
 const HOGS: usize = 6;
 
 /// Messages per setting and round, and number of rounds, in which the settings alternate.
-const PINGS: usize = 40;
-const ROUNDS: usize = 5;
+const PINGS: u32 = 40;
+const ROUNDS: u32 = 5;
 
-/// Pause between two messages in milliseconds, in which the budget is refilled and the handler falls asleep. It lasts two ticks of
-/// the kernel's clock, because next to a tick virtual time shows its quantum (docs/measuring.md).
-const PAUSE: u8 = 8;
+/// Shortest pause between two messages, in which the budget is refilled and the handler falls asleep: two ticks of the kernel's clock.
+const PAUSE: Duration = Duration::from_millis(8);
+
+/// Time between two ticks of the kernel's clock. The messages of a round come at many phases of the tick, because shortly after one virtual
+/// time shows its quantum (docs/measuring.md): with pauses of whole ticks, one setting would meet it in all messages of a round, and
+/// another in none.
+const TICK: Duration = Duration::from_millis(4);
+
+/// Fortieths of a tick by which a pause is longer than whole ticks.
+const SHIFT: u32 = 17;
 
 /// Extra instructions that an arrival with a denied boost may cost, compared with one without a flag.
 const DENIED: u128 = 310;
@@ -108,6 +116,10 @@ struct Arrival {
     wait: Duration,
 }
 
+fn pause(time: Duration) {
+    ppoll(&mut [], Some(TimeSpec::from(time)), None).unwrap();
+}
+
 /// Returns the total time that a thread of this process was runnable and did not run: the second number of `schedstat`.
 fn waited(tid: i32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
@@ -135,7 +147,7 @@ fn round(ends: Ends, setting: Setting) -> Vec<Arrival> {
         }
     });
     let send = |_| {
-        poll(&mut [], PollTimeout::from(PAUSE)).unwrap();
+        pause(PAUSE + TICK * SHIFT / 40);
         handler.until_it_sleeps();
         let waited_before = waited(handler.tid);
         let sent = now();
@@ -200,7 +212,7 @@ fn measure(name: &str, connect: fn() -> Ends) -> [Figures; SETTINGS.len()] {
     }
     let counters = module.counters();
     let boosts = counters["direct"] + counters["worker"];
-    let messages = u64::try_from(ROUNDS * PINGS).unwrap();
+    let messages = u64::from(ROUNDS * PINGS);
     assert!(boosts * 100 >= messages * 95, "{boosts} of {messages} were boosted: {counters:?}");
     rounds.map(|rounds| Figures::of(&rounds))
 }
@@ -287,7 +299,7 @@ fn time_of_write(flag_through: Option<&Device>) -> u128 {
         }
     });
     let write = |_| {
-        poll(&mut [], PollTimeout::from(PAUSE)).unwrap();
+        pause(PAUSE);
         reader.until_it_sleeps();
         let start = now();
         assert_eq!(nix::unistd::write(&sender, &[0; 8]).unwrap(), 8);
@@ -296,7 +308,7 @@ fn time_of_write(flag_through: Option<&Device>) -> u128 {
     let mut times: Vec<_> = (0..PINGS).map(write).collect();
     reader.join();
     times.sort_unstable();
-    times[PINGS / 2]
+    times[times.len() / 2]
 }
 
 #[test]
@@ -313,7 +325,7 @@ fn a_denied_boost_costs_at_most_310_instructions() {
         let device = Device::open().unwrap();
         let (plain, denied) = (time_of_write(None), time_of_write(Some(&device)));
         let counters = module.counters();
-        let all = u64::try_from(PINGS).unwrap();
+        let all = u64::from(PINGS);
         assert_eq!((counters[counter], counters["calls"]), (all, all), "{counters:?}");
         let instructions = denied.saturating_sub(plain) / NANOSECONDS_PER_INSTRUCTION;
         println!(
