@@ -316,8 +316,9 @@ fn tested_elsewhere(name: &str) -> bool {
 }
 
 /// Few rows of each experiment that no other test runs.
-const FEW: [&[&str]; 10] = [
+const FEW: [&[&str]; 11] = [
     &["anatomy", "--provider", "shm", "--size", "32"],
+    &["cosched-cost", "--measure", "queues"],
     &["load", "--provider", "shm", "--scenario", "one"],
     &["threshold", "--provider", "shm", "--size", "41"],
     &["adaptive", "--wait", "spin", "--gap_us", "100", "--competing", "0"],

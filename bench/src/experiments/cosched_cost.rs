@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::claim::Claim;
 use crate::clock;
 use crate::experiment::{Experiment, Rounds, Run};
+use crate::params::{Axis, Choice as _, choices};
 use crate::report::{Fields, Report, decimals};
 use crate::sample::{Recorder, approximate};
 
@@ -31,11 +32,22 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     paper: Some("coscheduling"),
     figure: Some("2"),
     about: "CPU time to read the queues of 1,000 sockets, of all or of a group; time from data in a queue to the weight of its process",
+    axes: &[Axis::new("measure", "Only these", Measure::NAMES)],
     rounds: [Rounds::new(10, 200), Rounds::new(4, 50)],
     claims: &["S13", "S13-ours"],
     run,
     ..Experiment::DEFAULT
 };
+
+choices! {
+    /// What is measured.
+    enum Measure {
+        /// Time to read queues.
+        Queues = "queues",
+        /// Time until a decision.
+        Decision = "decision",
+    }
+}
 
 /// Sockets of the machine: both ends of as many connections as half of them.
 const SOCKETS: usize = 1_000;
@@ -60,6 +72,29 @@ struct Row {
 }
 
 fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let trials = TRIALS[usize::from(run.params.quick)];
+    let measures = Measure::kept(run.params, "measure");
+    let mut report = Report::default();
+    if measures.contains(&Measure::Queues) {
+        let rows = queues(run)?;
+        report.claims = claims(&rows);
+        report.rows = rows.iter().map(Row::fields).collect();
+    }
+    if measures.contains(&Measure::Decision) {
+        match decisions(trials)? {
+            Some(times) => report.rows.push(decision_fields(&times)),
+            None => report.note("skipped: decisions: this user may not lower nice values"),
+        }
+    }
+    report.params = run.fields().with("sockets", SOCKETS).with("policy", "pred").with("decisions", trials);
+    report.note(
+        "times are CPU time of the reading thread; those of decisions are real time, with a period of 10 ms",
+    );
+    Ok(report)
+}
+
+/// Measures the time to read the queues of all sockets, and of groups.
+fn queues(run: &mut Run<'_>) -> anyhow::Result<Vec<Row>> {
     let _connections = connections()?;
     let mut diag = Diag::open()?;
     let own = own_sockets(&mut diag)?;
@@ -83,24 +118,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             })
         },
     )?;
-    let mut report = Report {
-        params: run
-            .fields()
-            .with("sockets", SOCKETS)
-            .with("policy", "pred")
-            .with("decisions", TRIALS[usize::from(run.params.quick)]),
-        claims: claims(&rows),
-        rows: rows.iter().map(Row::fields).collect(),
-        ..Report::default()
-    };
-    match decisions(TRIALS[usize::from(run.params.quick)])? {
-        Some(times) => report.rows.push(decision_fields(&times)),
-        None => report.note("skipped: decisions: this user may not lower nice values"),
-    }
-    report.note(
-        "times are CPU time of the reading thread; those of decisions are real time, with a period of 10 ms",
-    );
-    Ok(report)
+    Ok(rows)
 }
 
 /// Reads the queues of all sockets, or of the first `group` ones.
@@ -152,7 +170,8 @@ impl Row {
     fn fields(&self) -> Fields {
         let sample = self.times.sample();
         Fields::default()
-            .with("what", if self.group.is_none() { "all sockets" } else { "sockets of a group" })
+            .with("measure", Measure::Queues.name())
+            .with("of", if self.group.is_none() { "all" } else { "group" })
             .with("sockets", self.group.unwrap_or(SOCKETS))
             .with("p50_us", us(sample.p50_ns))
             .with("p99_us", us(sample.p99_ns))
@@ -259,7 +278,8 @@ fn decisions(trials: u32) -> anyhow::Result<Option<Recorder>> {
 
 fn decision_fields(times: &Recorder) -> Fields {
     Fields::default()
-        .with("what", "from data in a queue to the weight")
+        .with("measure", Measure::Decision.name())
+        .with("of", Value::Null)
         .with("sockets", 1)
         .with("p50_us", us(times.quantile_ns(0.5)))
         .with("p99_us", us(times.quantile_ns(0.99)))

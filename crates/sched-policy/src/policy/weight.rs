@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The weight of a communicating process on today's kernels, whose schedulers share a CPU by weight.
 //!
 //! The coscheduling paper adds the frequency to `goodness()`, where a process without communication has its priority, 20 (section 2). The
