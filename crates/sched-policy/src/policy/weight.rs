@@ -115,7 +115,7 @@ mod tests {
         assert_eq!((next(156, 10), next(156, 8)), (156, 125), "140 is below 140.4");
         assert_eq!(next(125, 0), 100);
         // A smaller bound takes effect immediately.
-        assert_eq!(Weight(380).next(Level::packets(60), Weight(200)), Weight(200));
+        assert_eq!(Weight(210).next(Level::packets(60), Weight(200)), Weight(200));
         let mut weight = Weight::ORDINARY;
         let mut changes = 0;
         for round in 0..1_000 {
