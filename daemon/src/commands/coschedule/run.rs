@@ -75,7 +75,7 @@ fn describe() -> Command {
                 .default_value("auto")
                 .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; auto: nice if it is permitted, else slice"),
         )
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error, with the keys of a coscheduler in pronto coschedule top"))
         .arg(
             Arg::new("command")
                 .value_name("COMMAND")

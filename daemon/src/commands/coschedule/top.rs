@@ -22,6 +22,10 @@ fn describe() -> Command {
         .after_help(
             "FREQUENCY is how much a process communicates, in packets of 4096 bytes in its sockets, averaged; CARRIED is what other nodes\n\
              report for the other ends of its connections. WEIGHT is in percent of an ordinary process. CHANGES counts since the start.\n\n\
+             --json prints an array of coschedulers, each with process (id, and started in ticks since the machine started), policy,\n\
+             actuator, period_us, sockets, ticks (periods), samples (one per process and period), with_received, with_sent, changes,\n\
+             worked_us, longest_us, and processes: pid, command, group, frequency and carried (packets), weight, past (P, millionths),\n\
+             changes, is_refused.\n\n\
              Examples:\n  pronto coschedule top\n  pronto coschedule top --count 1 --json",
         )
         .arg(
