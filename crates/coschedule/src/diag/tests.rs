@@ -61,7 +61,7 @@ fn unread_bytes_of_tcp_unix_and_udp_are_seen_at_the_receiver() {
 #[test]
 fn single_sockets_are_asked_for_without_the_others() {
     let mut diag = Diag::open().unwrap();
-    let listener = TcpListener::bind("[::1]:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut keys = Vec::new();
     let mut streams = Vec::new();
     for bytes in 0..100 {
@@ -91,7 +91,9 @@ fn one_request_lists_the_tcp_sockets_of_both_families() {
     let mut diag = Diag::open().unwrap();
     let mut own = Vec::new();
     for address in ["127.0.0.1:0", "[::1]:0"] {
-        let listener = TcpListener::bind(address).unwrap();
+        let Ok(listener) = TcpListener::bind(address) else {
+            return pronto_skip::because("this machine has no IPv6");
+        };
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         own.push((inode(&sender), sender, listener.accept().unwrap()));
     }
