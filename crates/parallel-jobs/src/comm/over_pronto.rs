@@ -12,6 +12,7 @@ use pronto::{Node, Peer, Receive, ReceiveError, Region, Sending, WaitPolicy};
 use super::collectives;
 use super::regions::Regions;
 use super::{Comm, CommError, Incoming, Outgoing, Rank, Reduction, Tag, Traffic};
+use crate::outcome::{Clock as _, SystemClock};
 
 /// Maximum number of sends in flight to a peer. Pronto permits 16.
 const IN_FLIGHT: usize = 12;
@@ -59,8 +60,9 @@ pub struct OverPronto {
     regions: Regions,
     traffic: Traffic,
     patience: Duration,
+    liveness: Duration,
     /// Dropped last.
-    _node: Node,
+    node: Node,
 }
 
 /// Another rank, and the sends to it that are in flight, oldest first.
@@ -109,16 +111,22 @@ impl OverPronto {
         };
         let peers = (0..size).map(connect).collect::<Result<_, CommError>>()?;
         let (regions, traffic) = (Regions::default(), Traffic::default());
-        Ok(Self { peers, rank, regions, traffic, patience: settings.patience, _node: node })
+        let Settings { patience, liveness, .. } = *settings;
+        Ok(Self { peers, rank, regions, traffic, patience, liveness, node })
     }
 
     fn other(&mut self, rank: Rank) -> &mut Other {
         self.peers[rank.0].as_mut().expect("a job exchanges no messages with itself")
     }
 
-    /// Returns the error of a send. Pronto reports the end of a peer in several forms.
+    /// Returns the error of a send.
     fn not_sent(&self, rank: Rank, why: TransferError) -> CommError {
-        if why == TransferError::PeerDown || self.has_ended(rank) {
+        let may_be_down = match why {
+            TransferError::PeerDown => return CommError::Ended(rank),
+            TransferError::Rejected(_) | TransferError::NotGranted(_) => true,
+            _ => false,
+        };
+        if may_be_down && self.goes_down(rank) {
             CommError::Ended(rank)
         } else {
             CommError::NotSent { rank, why }
@@ -127,15 +135,31 @@ impl OverPronto {
 
     /// Returns the error of a receive.
     fn not_received(&self, rank: Rank, why: ReceiveError) -> CommError {
-        if why == ReceiveError::PeerDown || self.has_ended(rank) {
+        let may_be_down = match why {
+            ReceiveError::PeerDown => return CommError::Ended(rank),
+            ReceiveError::Rejected(_) => true,
+            _ => false,
+        };
+        if may_be_down && self.goes_down(rank) {
             CommError::Ended(rank)
         } else {
             CommError::NotReceived { rank, why }
         }
     }
 
-    fn has_ended(&self, rank: Rank) -> bool {
-        self.peers[rank.0].as_ref().is_some_and(|other| !other.peer.is_up())
+    /// Returns whether a rank is down, after an operation has failed. The link of a rank that has died fails before its session ends, so
+    /// this waits for up to the liveness limit.
+    fn goes_down(&self, rank: Rank) -> bool {
+        let events = self.node.events();
+        let is_down = || self.peers[rank.0].as_ref().is_some_and(|other| !other.peer.is_up());
+        let deadline = SystemClock.now() + self.liveness;
+        while !is_down() {
+            let left = deadline.saturating_duration_since(SystemClock.now());
+            if left.is_zero() || events.next_within(left).is_none() {
+                return is_down();
+            }
+        }
+        true
     }
 
     fn post(&mut self, from: Rank, tag: Tag, len: usize) -> Result<(Receive, Region), CommError> {
