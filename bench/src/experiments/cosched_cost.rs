@@ -40,7 +40,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 choices! {
-    /// What is measured.
+    /// The measured quantity.
     enum Measure {
         /// Time to read queues.
         Queues = "queues",
