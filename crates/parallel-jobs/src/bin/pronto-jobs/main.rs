@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             let place = place.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
-            eprintln!("pronto-jobs: {place}{error:#}");
+            print_error(&format!("{place}{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -73,7 +73,7 @@ fn run_over_mpi(job: &Job, ranks: &Ranks) -> anyhow::Result<bool> {
     let result = check_size(ranks, comm.size()).and_then(|()| repeat(job, &mut comm));
     if let Err(error) = &result {
         // A rank that has not closed MPI ends all others, and itself, before `main` prints the error.
-        eprintln!("pronto-jobs: rank {}: {error:#}", comm.rank());
+        print_error(&format!("rank {}: {error:#}", comm.rank()));
     }
     result
 }
@@ -165,6 +165,13 @@ fn stop_by_signal(stopped: &Arc<AtomicBool>) -> anyhow::Result<()> {
         stopped.store(true, Ordering::Relaxed);
     });
     Ok(())
+}
+
+/// Prints a line in one write, so that it does not mix with a line of another rank.
+fn print_error(text: &str) {
+    let line = format!("pronto-jobs: {text}\n");
+    // Without a reader of stderr, the exit code remains.
+    let _no_reader = std::io::stderr().write_all(line.as_bytes());
 }
 
 fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
