@@ -283,8 +283,12 @@ const ROWS: &[Row] = &[
         place: "§4",
         text: "The local load is a program that computes for ever, or a given time where it is timed.",
         state: State::Done,
-        code: &["crates/sched-sim/src/workload/compute.rs"],
-        runs: &["cosched-sim"],
+        code: &[
+            "crates/sched-sim/src/workload/compute.rs",
+            "crates/parallel-jobs/src/calcula.rs",
+            "bench/src/cosched/local.rs",
+        ],
+        runs: &["cosched-sim", "cosched-host"],
         tests: &["crates/sched-sim/src/paper/coscheduling.rs::the_cpu_time_of_local_tasks_is_measured"],
         ..Row::DEFAULT
     },
@@ -425,12 +429,13 @@ const ROWS: &[Row] = &[
         place: "§4.2",
         text: "A master on one node, and on each other node a slave that only receives and one that answers.",
         state: State::Done,
-        code: &["crates/sched-sim/src/workload/master_slave.rs"],
+        code: &["crates/sched-sim/src/workload/master_slave.rs", "crates/parallel-jobs/src/master_slave.rs"],
         runs: &["cosched-sim"],
         tests: &[
             "crates/sched-sim/src/workload/master_slave.rs::it_is_mapped_as_in_the_paper_and_an_iteration_is_a_round_trip",
         ],
-        remark: "Messages of 4096 bytes, 1 ms of computing and 2,000 iterations are ours.",
+        remark: "Messages of 4096 bytes, 1 ms of computing and 2,000 iterations are ours. A real program exists; only the simulation is \
+             measured.",
         ..Row::DEFAULT
     },
     Row {

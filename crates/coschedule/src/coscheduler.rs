@@ -61,8 +61,12 @@ pub struct Coscheduler {
     reports: Reports,
     /// Processes whose sockets the last scan could not read.
     failed: BTreeSet<u32>,
-    /// Problems that were reported, so that each is reported once.
+    /// The last sample failed.
+    samples_fail: bool,
+    /// Problems that the last scan found, so that each is reported once.
     reported: BTreeSet<String>,
+    /// Everything was restored.
+    has_ended: bool,
     last_scan: Option<Instant>,
     scan_took: Duration,
     totals: Totals,
@@ -130,7 +134,9 @@ impl Coscheduler {
             processes: BTreeMap::new(),
             reports: Reports::default(),
             failed: BTreeSet::new(),
+            samples_fail: false,
             reported: BTreeSet::new(),
+            has_ended: false,
             last_scan: None,
             scan_took: Duration::ZERO,
             totals: Totals::default(),
@@ -143,11 +149,15 @@ impl Coscheduler {
         let begun = now();
         let mut problems = Vec::new();
         if self.last_scan.is_none_or(|last| begun.duration_since(last) >= self.scan_period()) {
-            self.scan(&mut problems);
+            let found: BTreeSet<_> = self.scan().into_iter().collect();
+            problems.extend(found.difference(&self.reported).cloned());
+            self.reported = found;
             self.last_scan = Some(begun);
             self.scan_took = begun.elapsed();
         }
-        if let Err(error) = self.sensor.sample() {
+        let sampled = self.sensor.sample();
+        let failed_before = core::mem::replace(&mut self.samples_fail, sampled.is_err());
+        if let (Err(error), false) = (sampled, failed_before) {
             problems.push(error.to_string());
         }
         self.reports.age();
@@ -158,7 +168,6 @@ impl Coscheduler {
         let worked = begun.elapsed();
         self.totals.worked += worked;
         self.totals.longest = self.totals.longest.max(worked);
-        problems.retain(|problem| self.reported.insert(problem.clone()));
         problems
     }
 
@@ -167,7 +176,9 @@ impl Coscheduler {
     }
 
     /// Finds the processes of the groups and their sockets. A process of several groups belongs to the first.
-    fn scan(&mut self, problems: &mut Vec<String>) {
+    /// Returns all problems, also those of the last scan.
+    fn scan(&mut self) -> Vec<String> {
+        let mut problems = Vec::new();
         let mut found: BTreeMap<u32, (usize, Member)> = BTreeMap::new();
         for (number, group) in self.settings.groups.iter().enumerate() {
             for (pid, member) in group.members.find() {
@@ -214,7 +225,7 @@ impl Coscheduler {
         if self.settings.past == Past::Auto {
             self.processes.values_mut().for_each(Process::measure);
         }
-        self.reported.retain(|problem| problems.contains(problem));
+        problems
     }
 
     /// Predicts for a process, and gives it its weight.
@@ -354,8 +365,9 @@ impl Coscheduler {
 
     fn restore(&mut self) -> Result<Restored, ActuateError> {
         // Threads and processes that were made since the last scan have inherited changed values.
-        self.scan(&mut Vec::new());
+        let _reported_before = self.scan();
         let restored = self.actuator.restore(&mut self.journal)?;
+        self.has_ended = true;
         // An empty journal that stays is harmless.
         let _removed = self.journal.remove();
         Ok(restored)
@@ -364,8 +376,10 @@ impl Coscheduler {
 
 impl Drop for Coscheduler {
     fn drop(&mut self) {
-        // After `end` there is nothing left to restore. Without it, the journal still has what fails here.
-        let _result = self.restore();
+        if !self.has_ended {
+            // The journal still has what fails here.
+            let _result = self.restore();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
+use clap::{Arg, ArgMatches, value_parser};
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::prctl;
@@ -19,6 +20,22 @@ pub(super) struct Family {
     main: Pid,
     /// Exit code of the command, when it has ended.
     code: Option<u8>,
+}
+
+/// Returns the argument for a command and its own arguments.
+pub(super) fn argument() -> Arg {
+    Arg::new("command")
+        .value_name("COMMAND")
+        .required(true)
+        .num_args(1..)
+        .trailing_var_arg(true)
+        .value_parser(value_parser!(OsString))
+        .help("The command and its arguments")
+}
+
+/// Returns the command and its arguments.
+pub(super) fn words(options: &ArgMatches) -> Vec<&OsString> {
+    options.get_many("command").expect("clap asks for it").collect()
 }
 
 /// The end of a command that cannot be started.

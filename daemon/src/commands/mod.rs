@@ -16,7 +16,7 @@ mod waiting;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command, value_parser};
 
 /// A subcommand of `pronto`.
 pub(crate) struct Subcommand {
@@ -59,6 +59,35 @@ fn run_one_of(all: &[Subcommand], options: &ArgMatches) -> anyhow::Result<ExitCo
     let (name, options) = options.subcommand().expect("clap requires a subcommand");
     let subcommand = all.iter().find(|subcommand| subcommand.name == name);
     (subcommand.expect("clap accepts only listed subcommands").run)(options)
+}
+
+/// Checks that the subcommands of a command have the names by which they are found.
+#[cfg(test)]
+fn assert_named(command: Command, all: &[Subcommand]) {
+    command.debug_assert();
+    for subcommand in all {
+        assert_eq!((subcommand.describe)().get_name(), subcommand.name);
+    }
+}
+
+/// Adds the options for the time between two tables and for their number.
+fn with_intervals(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("interval")
+                .long("interval")
+                .value_name("S")
+                .value_parser(value_parser!(u32).range(1..=3600))
+                .default_value("1")
+                .help("Seconds between two tables"),
+        )
+        .arg(
+            Arg::new("count")
+                .long("count")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..))
+                .help("End after N tables"),
+        )
 }
 
 /// Moves the cursor to the top left corner, and clears the screen.

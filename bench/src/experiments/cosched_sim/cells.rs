@@ -29,13 +29,13 @@ const BOTH_S: App = App::Both(Class::S);
 pub(crate) const TIMED: [Timed; 10] = [
     Timed { name: "is", app: App::Is, job: Some(0) },
     Timed { name: "mg", app: App::Mg, job: Some(0) },
-    Timed { name: "is-beside-mg", app: BOTH, job: Some(0) },
-    Timed { name: "mg-beside-is", app: BOTH, job: Some(1) },
-    Timed { name: "is-beside-mg-s", app: BOTH_S, job: Some(0) },
-    Timed { name: "mg-s-beside-is", app: BOTH_S, job: Some(1) },
-    Timed { name: "calcula-beside-is", app: App::Is, job: None },
-    Timed { name: "calcula-beside-mg", app: App::Mg, job: None },
-    Timed { name: "calcula-beside-both", app: BOTH, job: None },
+    Timed { name: "is-with-mg", app: BOTH, job: Some(0) },
+    Timed { name: "mg-with-is", app: BOTH, job: Some(1) },
+    Timed { name: "is-with-mg-s", app: BOTH_S, job: Some(0) },
+    Timed { name: "mg-s-with-is", app: BOTH_S, job: Some(1) },
+    Timed { name: "calcula-with-is", app: App::Is, job: None },
+    Timed { name: "calcula-with-mg", app: App::Mg, job: None },
+    Timed { name: "calcula-with-both", app: BOTH, job: None },
     Timed { name: "master-slave", app: App::MasterSlave, job: Some(0) },
 ];
 

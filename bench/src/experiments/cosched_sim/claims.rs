@@ -155,7 +155,7 @@ fn s5(table: &Table<'_>) -> Option<Claim> {
 }
 
 fn s11(table: &Table<'_>) -> Option<Claim> {
-    let worst = table.least_kept(&["is", "mg", "is-beside-mg", "is-beside-mg-s"], "pred")?;
+    let worst = table.least_kept(&["is", "mg", "is-with-mg", "is-with-mg-s"], "pred")?;
     let printed = table.0.iter().filter(|cell| cell.model.reading == "printed" && cell.timed.name == "is");
     let detail = match printed.filter_map(fair_part).min_by(f64::total_cmp) {
         Some(printed) => format!("with algorithm 2 as printed: {printed:.2}"),
@@ -193,19 +193,19 @@ fn s20(table: &Table<'_>) -> Option<Claim> {
 }
 
 fn s22(table: &Table<'_>) -> Option<Claim> {
-    let load = *table.loads("mg-beside-is").last()?;
+    let load = *table.loads("mg-with-is").last()?;
     let of_is = |app| Some((*table.gains((app, load), &["pred"]).first()?, app));
     let far = |a: &f64, b: &f64| (a - 1.0).abs().total_cmp(&(b - 1.0).abs());
     let farthest =
         |app| table.gains((app, load), &["dyn", "pred"]).into_iter().map(|(_, gain)| gain).max_by(far);
-    let ((best, is), app) = of_is("is-beside-mg")?;
-    let mg = farthest("mg-beside-is")?;
+    let ((best, is), app) = of_is("is-with-mg")?;
+    let mg = farthest("mg-with-is")?;
     let gains = table.side((app, load), best, LINUX) == Some(Ordering::Less);
     let similar = (mg - 1.0).abs() <= SIMILAR;
     let mut detail = format!(
         "{load} local tasks, fractions of LINUX's time: IS under the best PRED, MG under the policy furthest from 1"
     );
-    if let Some((((_, is), _), mg)) = of_is("is-beside-mg-s").zip(farthest("mg-s-beside-is")) {
+    if let Some((((_, is), _), mg)) = of_is("is-with-mg-s").zip(farthest("mg-s-with-is")) {
         detail +=
             &format!("; with class S, which communicates more often than class A: IS {is:.3}, MG {mg:.3}");
     }
@@ -219,7 +219,7 @@ fn s24(table: &Table<'_>) -> Option<Claim> {
         let (_, most) = *table.gains((app, load), &["dyn", "pred"]).last()?;
         Some((app.replace("calcula-", ""), most))
     };
-    let apps = ["calcula-beside-is", "calcula-beside-mg", "calcula-beside-both"];
+    let apps = ["calcula-with-is", "calcula-with-mg", "calcula-with-both"];
     let cases: Vec<_> = apps.into_iter().filter_map(case).collect();
     let measured: Vec<_> = cases.iter().map(|(case, most)| format!("{case} {most:.3}")).collect();
     let similar = |(_, most): &(String, f64)| most - 1.0 <= SIMILAR;

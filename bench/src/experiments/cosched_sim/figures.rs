@@ -24,14 +24,14 @@ pub(super) fn all(cells: &[Cell]) -> Vec<Figure> {
             "cosched-fig3",
             "IS and MG at the same time (coscheduling paper, Fig. 3)",
             [
-                loads(cells, "is-beside-mg", "IS, class A"),
-                loads(cells, "mg-beside-is", "MG, class T (here: a class of our own)"),
+                loads(cells, "is-with-mg", "IS, class A"),
+                loads(cells, "mg-with-is", "MG, class T (here: a class of our own)"),
             ],
         ),
         Figure::of(
             "cosched-fig3-s",
             "IS and MG at the same time, with class S instead of class T",
-            [loads(cells, "is-beside-mg-s", "IS, class A"), loads(cells, "mg-s-beside-is", "MG, class S")],
+            [loads(cells, "is-with-mg-s", "IS, class A"), loads(cells, "mg-s-with-is", "MG, class S")],
         ),
         Figure::of(
             "cosched-fig4",

@@ -13,6 +13,7 @@ use pronto_sched_policy::policy::share::Share;
 
 use super::*;
 use crate::actuator::Choice;
+use crate::process::Stat;
 use crate::settings::Group;
 
 struct Killed(Child);
@@ -66,6 +67,16 @@ fn remove(settings: &Settings) {
 /// Lets other processes run for a millisecond.
 fn pause() {
     poll(&mut [], PollTimeout::from(1_u8)).unwrap();
+}
+
+/// Waits until `holds`, a millisecond between two attempts.
+fn until(mut holds: impl FnMut() -> bool) {
+    let mut tries = 0;
+    while !holds() {
+        tries += 1;
+        assert!(tries < 30_000, "never");
+        pause();
+    }
 }
 
 fn nice(pid: u32) -> i32 {
@@ -330,23 +341,72 @@ fn a_child_of_a_raised_process_is_lowered_when_it_does_not_communicate() {
     let settings = settings("child", Policy::Dynamic, &[pid]);
     let Some(mut coscheduler) = begin(settings.clone()) else { return };
     ours.write_all(&[1; 60_000]).unwrap();
-    while nice(pid) == 0 {
+    until(|| {
         coscheduler.tick();
-        pause();
-    }
+        nice(pid) != 0
+    });
     writeln!(shell.0.stdin.take().unwrap(), "go").unwrap();
-    let sleeper = loop {
-        if let Some(sleeper) = pronto_expedite::process::descendants(pid).first() {
-            break *sleeper;
-        }
-        pause();
-    };
-    while nice(sleeper) != 0 {
+    let mut children = Vec::new();
+    until(|| {
+        children = pronto_expedite::process::descendants(pid);
+        !children.is_empty()
+    });
+    let sleeper = children[0];
+    until(|| {
         coscheduler.tick();
-        pause();
-    }
+        nice(sleeper) == 0
+    });
     assert!(nice(pid) < 0, "the parent still communicates");
     drop(coscheduler);
     kill(Pid::from_raw(sleeper.cast_signed()), Signal::SIGKILL).unwrap();
+    remove(&settings);
+}
+
+#[test]
+fn slices_are_shortened_by_the_weight_and_restored() {
+    let (child, _ours) = reader();
+    let pid = child.0.id();
+    let slice = || schedule::slice(pid.cast_signed()).unwrap();
+    let before = slice();
+    let actuator = Choice::Only(ActuatorKind::Slice);
+    let settings = Settings { actuator, ..settings("slices", Policy::Static, &[pid]) };
+    let mut coscheduler = match Coscheduler::begin(settings.clone()) {
+        Ok((coscheduler, _)) => coscheduler,
+        Err(StartError::Actuator(ActuateError::NoSlices)) => {
+            return pronto_skip::because("this kernel has no time slices of single threads");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(coscheduler.tick(), Vec::<String>::new());
+    assert_eq!((slice(), nice(pid)), ((before / 4).max(Duration::from_micros(100)), 0));
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(slice(), before);
+    remove(&settings);
+}
+
+#[test]
+fn automatic_p_follows_the_waits_of_a_process() {
+    // Its main thread sleeps until each child has ended.
+    let child = Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn();
+    let child = Killed(child.unwrap());
+    let pid = child.0.id();
+    if Stat::of(pid).unwrap().identity.waiting().is_err() {
+        return pronto_skip::because("the kernel does not account for waits (CONFIG_SCHED_INFO)");
+    }
+    let actuator = Choice::Only(ActuatorKind::Slice);
+    let settings = Settings { past: Past::Auto, actuator, ..settings("auto", Policy::Predictive, &[pid]) };
+    let mut coscheduler = match Coscheduler::begin(settings.clone()) {
+        Ok((coscheduler, _)) => coscheduler,
+        Err(StartError::Actuator(ActuateError::NoSlices)) => {
+            return pronto_skip::because("this kernel has no time slices of single threads");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    // An interval with enough waits begins a trial of another P.
+    until(|| {
+        coscheduler.tick();
+        coscheduler.processes.get(&pid).is_some_and(|process| process.auto != Auto::NEW)
+    });
+    drop(coscheduler);
     remove(&settings);
 }

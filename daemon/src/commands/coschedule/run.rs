@@ -76,15 +76,7 @@ fn describe() -> Command {
                 .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; auto: nice if it is permitted, else slice"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error, with the keys of a coscheduler in pronto coschedule top"))
-        .arg(
-            Arg::new("command")
-                .value_name("COMMAND")
-                .required(true)
-                .num_args(1..)
-                .trailing_var_arg(true)
-                .value_parser(value_parser!(OsString))
-                .help("The command and its arguments"),
-        );
+        .arg(family::argument());
     with_state(command)
 }
 
@@ -93,7 +85,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         has_children_lists(),
         "this kernel does not list the children of processes (it was built without CONFIG_PROC_CHILDREN): configure a group by name in prontod"
     );
-    let words: Vec<&OsString> = options.get_many("command").expect("clap asks for it").collect();
+    let words: Vec<&OsString> = family::words(options);
     let own = std::process::id();
     let (mut service, restored) = Service::begin(settings(options, own)?)?;
     in_words(restored).iter().for_each(|words| report(&format!("an earlier run was killed: {words}")));

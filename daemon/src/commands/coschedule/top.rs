@@ -6,18 +6,18 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use pronto_coschedule::service::running;
 use pronto_coschedule::status::Service;
 
 use super::{report, state, with_state};
 use crate::commands::signals::{self, Signals};
-use crate::commands::{CLEAR, Subcommand, printable, write_stdout};
+use crate::commands::{CLEAR, Subcommand, printable, with_intervals, write_stdout};
 
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "top", describe, run };
 
 fn describe() -> Command {
-    let command = Command::new("top")
+    let command = with_intervals(Command::new("top"))
         .about("Prints frequencies, weights and decisions of the coschedulers of this user, until SIGINT")
         .after_help(
             "FREQUENCY is how much a process communicates, in packets of 4096 bytes in its sockets, averaged; CARRIED is what other nodes\n\
@@ -27,21 +27,6 @@ fn describe() -> Command {
              worked_us, longest_us, and processes: pid, command, group, frequency and carried (packets), weight, past (P, millionths),\n\
              changes, is_refused.\n\n\
              Examples:\n  pronto coschedule top\n  pronto coschedule top --count 1 --json",
-        )
-        .arg(
-            Arg::new("interval")
-                .long("interval")
-                .value_name("S")
-                .value_parser(value_parser!(u32).range(1..=3600))
-                .default_value("1")
-                .help("Seconds between two tables"),
-        )
-        .arg(
-            Arg::new("count")
-                .long("count")
-                .value_name("N")
-                .value_parser(value_parser!(u32).range(1..))
-                .help("End after N tables"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON array per interval on standard output"));
     with_state(command)

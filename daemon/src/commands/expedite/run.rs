@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command};
 use pronto_expedite::follow::Followed;
 use pronto_expedite::process::{descendants, raise_descriptor_limit};
 
@@ -26,20 +26,12 @@ fn describe() -> Command {
              shell's.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite run --percent 5 -- mpirun -n 2 ./program",
         )
-        .arg(
-            Arg::new("command")
-                .value_name("COMMAND")
-                .required(true)
-                .num_args(1..)
-                .trailing_var_arg(true)
-                .value_parser(value_parser!(OsString))
-                .help("The command and its arguments"),
-        )
+        .arg(family::argument())
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     require_children_lists()?;
-    let words: Vec<&OsString> = options.get_many("command").expect("clap asks for it").collect();
+    let words: Vec<&OsString> = family::words(options);
     let mut scanning = Scanning::begin(terms(options), &KINDS, Followed::New, options)?;
     let mut signals = family::block_signals()?;
     let mut family = match Family::start(&words)? {

@@ -69,9 +69,6 @@ mod tests {
 
     #[test]
     fn every_subcommand_is_found_by_its_name() {
-        describe().debug_assert();
-        for subcommand in ALL {
-            assert_eq!((subcommand.describe)().get_name(), subcommand.name);
-        }
+        crate::commands::assert_named(describe(), ALL);
     }
 }

@@ -35,9 +35,7 @@ fn expect(cells: &[Cell], expected: &[(&str, Verdict)]) {
 /// The order that the paper publishes; class T of MG does not gain.
 fn papers(model: &Model, app: &str, _seed: u32) -> f64 {
     match (app, model.policy, model.p) {
-        ("mg-beside-is", ..) | ("calcula-beside-is" | "calcula-beside-mg" | "calcula-beside-both", ..) => {
-            10.0
-        }
+        ("mg-with-is", ..) | ("calcula-with-is" | "calcula-with-mg" | "calcula-with-both", ..) => 10.0,
         ("master-slave", "dyn", Some("0.99")) => 9.9,
         ("master-slave", "dyn", _) => 9.0,
         ("master-slave", "pred", Some("0.01")) => 8.0,
@@ -69,8 +67,8 @@ fn the_opposite_order_refutes_every_claim() {
     // Times far above LINUX's under all policies, where the paper's were below, and below where they were above.
     let mut opposite = cells(|model, app, seed| match (app, model.policy) {
         (_, "linux") => 10.0,
-        ("calcula-beside-is" | "calcula-beside-mg" | "calcula-beside-both", _) => 11.0,
-        ("mg-beside-is", _) => 12.0,
+        ("calcula-with-is" | "calcula-with-mg" | "calcula-with-both", _) => 11.0,
+        ("mg-with-is", _) => 12.0,
         _ => 20.0 + (10.0 - papers(model, app, seed)),
     });
     for cell in &mut opposite {
@@ -105,10 +103,10 @@ fn differences_below_those_of_seeds_are_not_resolved() {
 #[test]
 fn a_claim_that_holds_for_one_benchmark_holds_in_part() {
     let is_only = cells(|model, app, seed| match app {
-        "mg" | "mg-beside-is" => {
+        "mg" | "mg-with-is" => {
             papers(&Model::linux(), app, seed) * if model.policy == "linux" { 1.0 } else { 1.1 }
         }
-        "calcula-beside-mg" if model.policy == "pred" => 11.0,
+        "calcula-with-mg" if model.policy == "pred" => 11.0,
         _ => papers(model, app, seed),
     });
     for id in ["S4a", "S5", "S19", "S20", "S22", "S24"] {
@@ -119,7 +117,7 @@ fn a_claim_that_holds_for_one_benchmark_holds_in_part() {
 #[test]
 fn class_s_does_not_stand_for_class_t() {
     let slow_s =
-        cells(|model, app, seed| if app == "mg-s-beside-is" { 12.0 } else { papers(model, app, seed) });
+        cells(|model, app, seed| if app == "mg-s-with-is" { 12.0 } else { papers(model, app, seed) });
     expect(&slow_s, &[("S22", Verdict::Holds)]);
 }
 

@@ -15,7 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_expedite::Device;
 
 use crate::commands::signals::{self, Signals};
-use crate::commands::{CLEAR, Subcommand, write_stdout};
+use crate::commands::{CLEAR, Subcommand, with_intervals, write_stdout};
 use interval::{Interval, Seen};
 use owner::By;
 use table::Sort;
@@ -26,7 +26,7 @@ pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "top", describe, ru
 const READING: Duration = Duration::from_secs(1);
 
 fn describe() -> Command {
-    Command::new("top")
+    with_intervals(Command::new("top"))
         .about("Prints how often the module boosts, and which threads, until SIGINT")
         .after_help(
             "The first line has the caps with which the module was loaded. Rates are for the last interval. `no boost` lists the arrivals\n\
@@ -66,21 +66,6 @@ fn describe() -> Command {
                 .value_parser(value_parser!(u32).range(1..))
                 .default_value("20")
                 .help("Maximum number of rows of the table; --json prints all"),
-        )
-        .arg(
-            Arg::new("interval")
-                .long("interval")
-                .value_name("S")
-                .value_parser(value_parser!(u32).range(1..=3600))
-                .default_value("1")
-                .help("Seconds between two tables"),
-        )
-        .arg(
-            Arg::new("count")
-                .long("count")
-                .value_name("N")
-                .value_parser(value_parser!(u32).range(1..))
-                .help("End after N tables"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object per interval on standard output"))
 }
