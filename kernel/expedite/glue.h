@@ -153,6 +153,7 @@ bool expedite_trial_is_lowered(void);
 
 /* Implemented in Rust. */
 u32 expedite_found(const struct expedite_waiter *waiter, struct wait_queue_entry *ours);
+void expedite_noted(struct task_struct *task);
 struct task_struct *expedite_named(struct wait_queue_entry *ours);
 void expedite_hung_up(struct wait_queue_entry *ours);
 u32 expedite_timer(struct hrtimer *timer);

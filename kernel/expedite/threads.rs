@@ -55,13 +55,13 @@ pub(crate) struct Thread {
     boost: UnsafeCell<Boost>,
 }
 
-/// The sleeps in which arrivals have found a boosted thread, without the lock.
+/// The sleeps in which a boosted thread was found in a queue with a hook, without the lock.
 ///
 /// A boosted thread that sleeps can raise another thread instead: the owner of a lock with priority inheritance. It cannot
-/// while it waits for an arrival. So the sleeps in which an arrival found it are counted; time in other sleeps is charged.
+/// while it waits for an arrival. So the sleeps in which it was found are counted; time in other sleeps is charged.
 pub(super) struct Sleeps {
     is_boosted: AtomicBool,
-    /// Number of the last sleep in which an arrival found it, and of such sleeps in this boost.
+    /// Number of the last sleep in which it was found, and of such sleeps in this boost.
     last: AtomicU64,
     found: AtomicU64,
 }
@@ -78,7 +78,7 @@ impl Sleeps {
         self.is_boosted.store(true, Ordering::Relaxed);
     }
 
-    /// An arrival has found the thread in this sleep.
+    /// The thread was found in this sleep.
     fn saw(&self, sleep: u64) {
         if self.last.swap(sleep, Ordering::Relaxed) != sleep {
             self.found.fetch_add(1, Ordering::Relaxed);
@@ -169,8 +169,8 @@ impl Thread {
             return Some(Reason::Running);
         }
         if self.sleeps.is_boosted.load(Ordering::Relaxed) {
-            if obstacles.is_switched_out && waiter.is_pinned && !obstacles.is_locked {
-                self.sleeps.saw(obstacles.sleeps);
+            if waiter.is_pinned {
+                self.found_asleep(&obstacles);
             }
             return Some(Reason::Boosted);
         }
@@ -182,6 +182,26 @@ impl Thread {
             // It has changed meanwhile.
             _ => None,
         }
+    }
+
+    /// Counts the sleep of a boosted thread that waits in a queue with a hook.
+    fn found_asleep(&self, obstacles: &Obstacles) {
+        if obstacles.is_switched_out && !obstacles.is_locked {
+            self.sleeps.saw(obstacles.sleeps);
+        }
+    }
+}
+
+/// Notes that a thread waits in a queue with a hook.
+///
+/// # Safety
+/// The task is valid during the call, and a lock is held without which it cannot leave its wait.
+pub(crate) unsafe fn noted(task: *mut bindings::task_struct) {
+    // SAFETY: [I2] the lock is a spinlock, which delays RCU's grace period, so the thread is valid until it is released.
+    let Some(thread) = (unsafe { table::find(task).as_ref() }) else { return };
+    if thread.sleeps.is_boosted.load(Ordering::Relaxed) {
+        // SAFETY: [I3] the task is valid.
+        thread.found_asleep(&unsafe { Obstacles::of(task) });
     }
 }
 

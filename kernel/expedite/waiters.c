@@ -118,6 +118,8 @@ struct search {
 	struct wait_queue_entry *ours;
 	int found, examined;
 	bool has_unrecognised;
+	/* Nothing has arrived: boosts nobody, and only notes where boosted threads sleep. */
+	bool only_notes;
 };
 
 void expedite_obstacles(struct task_struct *task, struct expedite_obstacles *obstacles)
@@ -154,6 +156,12 @@ static __always_inline bool report(struct search *search, struct task_struct *ta
 
 	if (!task)
 		return false;
+	if (unlikely(search->only_notes)) {
+		search->found++;
+		if (is_pinned)
+			expedite_noted(task);
+		return READ_ONCE(task->__state) != TASK_RUNNING;
+	}
 	waiter.task = task;
 	waiter.cred = rcu_access_pointer(task->real_cred);
 	waiter.way = way;
@@ -265,7 +273,8 @@ static void search_queue(struct search *search, struct wait_queue_head *queue, s
 /*
  * The callback of a hook, whose queue calls it under its lock before it wakes any thread. Calls expedite_found() with each thread
  * that this arrival wakes. If there is none, and a waiter whose thread is not recognised, calls it with the thread that the flag
- * names.
+ * names. A wake-up by another event ends a sleep, too: that of a thread in read() on a Unix socket ends when the peer has read
+ * what the thread sent. Such threads are reported to expedite_noted().
  */
 int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags, void *key)
 {
@@ -273,12 +282,11 @@ int expedite_arrived(struct wait_queue_entry *ours, unsigned int mode, int flags
 	__poll_t events = key_to_poll(key);
 
 	/* A wake-up without events may be for any event. */
-	if (events && !(events & EXPEDITE_ARRIVAL))
-		return 0;
+	search.only_notes = events && !(events & EXPEDITE_ARRIVAL);
 	if (events & EPOLLHUP)
 		expedite_hung_up(ours);
 	search_queue(&search, ours->private, ours, events, 0);
-	if (!search.found && search.has_unrecognised)
+	if (!search.found && search.has_unrecognised && !search.only_notes)
 		report(&search, expedite_named(ours), EXPEDITE_BY_NAME, false);
 	return 0;
 }

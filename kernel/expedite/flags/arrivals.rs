@@ -46,6 +46,16 @@ pub(crate) unsafe extern "C" fn expedite_found(
     unsafe { threads::arrived(waiter, &source) }.map_or(BOOST, |reason| reason as u32)
 }
 
+/// Notes that a thread waits in a queue with a hook, although nothing has arrived.
+///
+/// # Safety
+/// The task is valid during the call, and a lock is held without which it cannot leave its wait.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn expedite_noted(task: *mut bindings::task_struct) {
+    // SAFETY: the caller guarantees this.
+    unsafe { threads::noted(task) };
+}
+
 /// Returns the thread that the flag names, or null.
 ///
 /// # Safety

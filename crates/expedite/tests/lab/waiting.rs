@@ -15,6 +15,9 @@ use crate::machine::{Module, Numbered, until};
 /// Arrivals for each kind of wait.
 pub(crate) const ROUNDS: u64 = 5;
 
+/// Arrivals of a test that tolerates races in a few.
+const MANY: u32 = 20;
+
 /// Budgets that a few boosts do not spend.
 pub(crate) const GENEROUS: &[&str] = &["thread_percent=100", "user_percent=100", "cpu_percent=100"];
 
@@ -247,4 +250,55 @@ fn a_thread_that_waits_for_io_uring_is_boosted() {
     }
     assert!(counter(&module, "by_io_uring") >= 5 * ROUNDS, "{:?}", module.counters());
     assert_eq!(counter(&module, "named"), 0, "{:?}", module.counters());
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_sleep_that_ends_when_the_peer_has_read_is_not_charged() {
+    // A slice in which the peer reads the reply also on a busy host.
+    let module = Module::load(&["slice_us=5000", GENEROUS[0], GENEROUS[1], GENEROUS[2]]);
+    let device = Device::open().unwrap();
+    let (reader, peer) = UnixStream::pair().unwrap();
+    let (reader, peer) = (OwnedFd::from(reader), OwnedFd::from(peer));
+    device.flag(&reader, Flag::default()).unwrap();
+    let waiter = Numbered::spawn(move || {
+        for _ in 0..MANY {
+            read(&reader);
+            write(&reader);
+        }
+        read(&reader);
+    });
+    let woken = || switches(waiter.tid);
+    let (mut charged, mut woken_twice) = (0, 0);
+    for _ in 0..MANY {
+        waiter.until_it_sleeps();
+        until("every boost has ended", || device.query(waiter.tid).map_or(true, |state| is_settled(&state)));
+        let slept = || device.query(waiter.tid).map_or(Duration::ZERO, |state| state.counts.slept_time);
+        let (before, sleeps) = (slept(), woken());
+        write(&peer);
+        // Sleeps again, after its reply.
+        while woken() == sleeps {
+            std::thread::yield_now();
+        }
+        read(&peer);
+        until("the boost has ended", || device.query(waiter.tid).is_ok_and(|state| is_settled(&state)));
+        charged += u32::from(slept() > before);
+        woken_twice += u32::from(woken() >= sleeps + 2);
+    }
+    write(&peer);
+    waiter.join();
+    println!(
+        "{woken_twice} of {MANY} replies woke the thread again, {charged} were charged: {:?}",
+        module.counters()
+    );
+    assert!(woken_twice >= MANY / 2, "{woken_twice} of {MANY}");
+    // In a few the thread was woken while it went to sleep.
+    assert!(charged <= MANY / 10, "{charged} of {MANY}");
+}
+
+/// Returns how often a thread of this process went to sleep.
+fn switches(tid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
 }
