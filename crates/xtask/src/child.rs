@@ -12,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::failed::{Collector, FailedTest};
+use crate::report::print_line;
 
 /// Number of output lines that are kept for the caller.
 const KEPT_LINES: usize = 200;
@@ -128,7 +129,7 @@ impl CommandLine {
             match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
                 Ok(line) => {
                     if !self.quiet {
-                        println!("{line}");
+                        print_line(&line);
                     }
                     tests.add(&line);
                     failed.add(&line);

@@ -6,6 +6,7 @@ mod book;
 mod call_path;
 mod child;
 mod counts;
+mod disk;
 mod failed;
 mod lab;
 mod licences;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use crate::child::Counts;
+use crate::disk;
 use crate::failed::FailedTest;
 use crate::stages::{Plan, Stage, Work};
 
@@ -31,14 +32,16 @@ pub(crate) enum Verdict {
     Failed(Vec<String>),
 }
 
-/// Prints a line of output. A closed pipe does not stop the work.
-fn print_line(line: &str) {
+/// Prints a line of output. A closed pipe or a full disk does not stop the work.
+pub(crate) fn print_line(line: &str) {
     let _closed = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Announces a stage.
-pub(crate) fn heading(stage: &Stage) {
-    print_line(&format!("\n=== {} (budget {} s) ===", stage.name, stage.budget.as_secs()));
+/// Announces a stage, with the free disk space in bytes if it is known.
+pub(crate) fn heading(stage: &Stage, free: Option<u64>) {
+    let free =
+        free.map_or_else(String::new, |free| format!(", {} of disk space free", disk::gigabytes(free)));
+    print_line(&format!("\n=== {} (budget {} s{free}) ===", stage.name, stage.budget.as_secs()));
 }
 
 /// Announces a step of a stage.
@@ -48,36 +51,36 @@ pub(crate) fn step(work: &Work) {
 
 /// Prints the commands and checks of a stage.
 pub(crate) fn plan(stage: &Stage, plan: &Plan) {
-    heading(stage);
+    heading(stage, None);
     for planned in &plan.steps {
         step(&planned.work);
     }
     if plan.steps.is_empty() && plan.notes.is_empty() {
-        println!("nothing to run: no crate requests this stage");
+        print_line("nothing to run: no crate requests this stage");
     }
     for note in &plan.notes {
-        println!("{note}");
+        print_line(note);
     }
 }
 
 /// Prints the closing table, each failure with a command to repeat it, each failed test with the end of its output, and the sum of all tests. Returns whether all stages passed.
 pub(crate) fn table(lines: &[Line<'_>]) -> bool {
-    println!(
+    print_line(&format!(
         "\n{:<12} {:>7} {:>7} {:>7} {:>7} {:>7}  result",
         "stage", "time", "budget", "passed", "failed", "skipped"
-    );
+    ));
     let mut sum = Counts::default();
     for line in lines {
         let (took, budget) = (line.took.as_secs_f64(), line.stage.budget.as_secs());
         let Counts { failed, skipped, .. } = line.tests;
-        println!(
+        print_line(&format!(
             "{:<12} {took:>5.0} s {budget:>5} s {:>7} {failed:>7} {skipped:>7}  {}",
             line.stage.name,
             line.tests.passed(),
             result(line)
-        );
+        ));
         for note in &line.notes {
-            println!("{:<12} {note}", "");
+            print_line(&format!("{:<12} {note}", ""));
         }
         sum += counted(line);
     }
@@ -85,18 +88,18 @@ pub(crate) fn table(lines: &[Line<'_>]) -> bool {
     for line in lines {
         if let Verdict::Failed(failures) = &line.verdict {
             good = false;
-            println!(
+            print_line(&format!(
                 "\n{} failed; repeat it with: cargo xtask test --only {}",
                 line.stage.name, line.stage.name
-            );
-            failures.iter().for_each(|failure| println!("  {failure}"));
+            ));
+            failures.iter().for_each(|failure| print_line(&format!("  {failure}")));
             for test in &line.failed {
-                println!("  failed test {}", test.name);
-                test.output.iter().for_each(|line| println!("    {line}"));
+                print_line(&format!("  failed test {}", test.name));
+                test.output.iter().for_each(|line| print_line(&format!("    {line}")));
             }
         }
     }
-    println!("\n{} passed, {} failed, {} skipped", sum.passed(), sum.failed, sum.skipped);
+    print_line(&format!("\n{} passed, {} failed, {} skipped", sum.passed(), sum.failed, sum.skipped));
     good
 }
 

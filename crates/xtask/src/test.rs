@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::child::{Counts, End, Outcome, now};
+use crate::disk;
 use crate::failed::FailedTest;
 use crate::report::{self, Line, Verdict};
 use crate::stages::{self, Effort, Plan, Stage, Work};
@@ -41,6 +42,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         }
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(free) = disk::free(workspace).filter(|free| !options.quick && *free < disk::ALL_STAGES) {
+        let (free, all) = (disk::gigabytes(free), disk::gigabytes(disk::ALL_STAGES));
+        report::print_line(&format!(
+            "{free} of disk space are free; all stages from the beginning need {all}"
+        ));
+    }
     Ok(run_stages(workspace, &stages, Effort::Bounded))
 }
 
@@ -57,11 +64,18 @@ fn chosen(options: &Options) -> Vec<&'static Stage> {
 pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effort) -> ExitCode {
     let mut lines = Vec::new();
     for stage in stages {
-        report::heading(stage);
+        report::heading(stage, disk::free(workspace));
         let start = now();
         let mut plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
         let Ran { verdict, tests, skipped, failed } = run_plan(workspace, stage, &plan, effort);
         plan.notes.extend(report::skipped(&skipped));
+        if matches!(verdict, Verdict::Failed(_)) {
+            plan.notes.extend(disk::free(workspace).and_then(disk::shortage));
+        }
+        // Such a machine runs each stage once.
+        if std::env::var_os("CI").is_some_and(|ci| !ci.is_empty()) {
+            disk::remove(workspace, stage);
+        }
         lines.push(Line { stage, verdict, tests, failed, took: start.elapsed(), notes: plan.notes });
     }
     let good = report::table(&lines);
@@ -109,7 +123,7 @@ fn run_plan(workspace: &Workspace, stage: &Stage, plan: &Plan, effort: Effort) -
             Work::Output(_, check) => check(&output),
             Work::Impossible(why) => Err(anyhow!("{why}")),
             Work::Check(_, check) => check(workspace).and_then(|findings| {
-                findings.iter().for_each(|finding| println!("{finding}"));
+                findings.iter().for_each(|finding| report::print_line(finding));
                 ensure!(findings.is_empty(), "{} findings", findings.len());
                 Ok(())
             }),
