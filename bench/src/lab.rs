@@ -27,6 +27,14 @@ pub(crate) struct Lab {
     pub(crate) limit: u32,
 }
 
+/// This program with RDMA.
+const WITH_VERBS: Apart = Apart {
+    package: env!("CARGO_PKG_NAME"),
+    feature: "verbs",
+    program: "pronto-bench",
+    needs: "cmake clang",
+};
+
 /// Variable that the lab sets for its programs.
 const INSIDE: &str = "PRONTO_LAB";
 /// Variable with the path of the module in the machine.
@@ -59,11 +67,9 @@ pub(crate) fn bpf() -> anyhow::Result<PathBuf> {
 /// write to.
 pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Result<()> {
     let program = env::current_exe().context("asking for this program's path")?;
-    let here = env::current_dir().context("asking for the current folder")?;
-    let root = tree(&here).or_else(|| tree(&program)).with_context(|| {
-        format!("this experiment runs in the project's lab: start it in the source tree (no {ROOT_MARK} above {})", here.display())
-    })?;
-    let program = if lab.verbs && !cfg!(feature = "verbs") { with_verbs(root)? } else { program.clone() };
+    let root = &*root()?;
+    let program =
+        if lab.verbs && !cfg!(feature = "verbs") { build_apart(root, &WITH_VERBS)? } else { program };
     let mut command = xtask(root);
     if let Some(folder) = lab.module {
         command.env(MODULE, built(root, &["module", "--build-only"], folder)?);
@@ -100,25 +106,53 @@ fn xtask(root: &Path) -> Command {
     command
 }
 
-/// Builds this program with RDMA, in a folder of its own: in cargo's usual folder the build would replace the running program, which
-/// starts itself again. Returns the path of the new program.
-fn with_verbs(root: &Path) -> anyhow::Result<PathBuf> {
+/// A program of the tree that is built with a feature, in a folder of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Apart {
+    pub(crate) package: &'static str,
+    pub(crate) feature: &'static str,
+    pub(crate) program: &'static str,
+    /// Packages of Debian that the feature needs.
+    pub(crate) needs: &'static str,
+}
+
+/// Builds a program apart: in cargo's usual folder the build would replace the running program, which starts itself again, or the same
+/// program without the feature. Returns the path of the new program.
+pub(crate) fn built_apart(apart: &Apart) -> anyhow::Result<PathBuf> {
+    build_apart(&root()?, apart)
+}
+
+fn build_apart(root: &Path, apart: &Apart) -> anyhow::Result<PathBuf> {
+    let Apart { package, feature, program, needs } = apart;
     let mut command = Command::new("cargo");
-    command.current_dir(root).args(["build", "--package", env!("CARGO_PKG_NAME"), "--features", "verbs"]);
-    command.arg("--target-dir").arg(root.join("target").join("verbs"));
-    command.args(["--bin", "pronto-bench", "--message-format", "json-render-diagnostics"]);
+    command.current_dir(root).args(["build", "--package", package, "--features", feature]);
+    command.arg("--target-dir").arg(root.join("target").join(feature));
+    command.args(["--bin", program, "--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
     let built = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
     anyhow::ensure!(
         built.status.success(),
-        "this program cannot be built with RDMA; that needs cmake and clang (apt-get install cmake clang)"
+        "{program} cannot be built with the feature {feature}; that needs {needs} (apt-get install {needs})"
     );
     let text = String::from_utf8(built.stdout).context("cargo's messages are not UTF-8")?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let path = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     path.context("cargo's messages do not name the program")
+}
+
+/// Returns the root of the source tree that contains the current folder or this program.
+fn root() -> anyhow::Result<PathBuf> {
+    let here = env::current_dir().context("asking for the current folder")?;
+    let program = env::current_exe().context("asking for this program's path")?;
+    let found = tree(&here).or_else(|| tree(&program)).map(Path::to_path_buf);
+    found.with_context(|| {
+        format!(
+            "this experiment needs the source tree: start it there (no {ROOT_MARK} above {})",
+            here.display()
+        )
+    })
 }
 
 /// Returns the root of the source tree that contains `path`.

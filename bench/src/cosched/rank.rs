@@ -1,4 +1,4 @@
-//! A rank of a parallel job: a process on one CPU, in the network namespace of its node.
+//! The ranks of a parallel job over Pronto: processes on one CPU each, in the network namespaces of their nodes.
 
 use core::str::FromStr;
 use std::fs::File;
@@ -53,9 +53,7 @@ const PORT: u16 = 7_300;
 
 /// The ranks of a job, which has not begun.
 #[derive(Debug)]
-pub(crate) struct Job {
-    ranks: Vec<Child>,
-}
+pub(crate) struct Ranks(Vec<Child>);
 
 /// The result of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +72,7 @@ pub(crate) struct Ran {
     pub(crate) preempted: u64,
 }
 
-impl Job {
+impl Ranks {
     /// Starts the ranks, one on each node, which connect to each other.
     pub(crate) fn start(bed: &TestBed, app: App, class: Class) -> anyhow::Result<Self> {
         let addresses: Vec<_> =
@@ -89,18 +87,18 @@ impl Job {
         };
         let mut ranks = bed.nodes().iter().enumerate().map(start).collect::<anyhow::Result<Vec<_>>>()?;
         ranks.iter_mut().try_for_each(|rank| rank.expect("ready"))?;
-        Ok(Self { ranks })
+        Ok(Self(ranks))
     }
 
     /// Returns the processes of the ranks.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
-        self.ranks.iter().map(Child::id)
+        self.0.iter().map(Child::id)
     }
 
     /// Runs the job. Returns the results of the ranks.
     pub(crate) fn run(mut self) -> anyhow::Result<Vec<Ran>> {
-        self.ranks.iter_mut().try_for_each(|rank| rank.tell("go"))?;
-        let results = self.ranks.iter_mut().map(|rank| Ok(serde_json::from_str(&rank.hear()?)?));
+        self.0.iter_mut().try_for_each(|rank| rank.tell("go"))?;
+        let results = self.0.iter_mut().map(|rank| Ok(serde_json::from_str(&rank.hear()?)?));
         results.collect()
     }
 }

@@ -6,7 +6,7 @@
 
 use core::cmp::Ordering;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use nix::unistd::geteuid;
 use pronto_coschedule::settings::{Policy, Settings};
 use pronto_coschedule::status::Status;
@@ -14,9 +14,10 @@ use pronto_sched_policy::policy::weight::Weight;
 
 use crate::claim::{Claim, Verdict};
 use crate::cosched::bed::{RATE, TestBed};
+use crate::cosched::job::{Job, Library, Programs};
 use crate::cosched::local::{LocalTask, Work};
 use crate::cosched::nodes::{Coscheduled, PERIOD, Rules};
-use crate::cosched::rank::{App, Class, Job, Ran};
+use crate::cosched::rank::{App, Class, Ran};
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::interval::{self, Interval};
 use crate::params::{Axis, Choice as _, choices, numbers};
@@ -26,21 +27,25 @@ use crate::sample::approximate;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "cosched-host",
     question: "Does coscheduling shorten real parallel jobs, beyond what their share of the CPU does?",
-    takes: [1_800, 60],
+    takes: [3_600, 60],
     paper: Some("coscheduling"),
     figure: Some("fig. 2, fig. 4"),
     about: "IS and MG on two nodes of this host with local tasks: time under each policy, compared with no policy and with static weights",
     axes: &[
+        Axis::new("library", "Only jobs over these libraries", Library::NAMES),
         Axis::new("app", "Only these jobs", App::NAMES),
         Axis::new("class", "Only jobs of this size", Class::NAMES),
         Axis::new("tasks", "Only with this number of local tasks on each node", &TASK_NAMES),
         Axis::new("policy", "Only these policies", Scheme::NAMES),
     ],
-    examples: &[("--app is --tasks 3", "one cell of the paper's figure 2")],
+    examples: &[
+        ("--library pronto --app is --tasks 3", "one cell of the paper's figure 2"),
+        ("--library mpi,mpi-polling", "unmodified programs over Open MPI"),
+    ],
     cpus: Cpus::Two,
     rounds: [Rounds::new(10, 0), Rounds::new(3, 0)],
     without_aa: Some("the policy linux-again is the same as linux, and its ratio shows the noise"),
-    claims: &["S19-host", "S24-host", "S19-share"],
+    claims: &["S19-host", "S24-host", "S19-share", "S14-host"],
     run,
     ..Experiment::DEFAULT
 };
@@ -87,6 +92,11 @@ impl Scheme {
         Some(Rules { policy, past: Settings::PAST, most })
     }
 
+    /// Returns whether the weight depends on queues.
+    const fn is_adaptive(self) -> bool {
+        matches!(self, Self::Dynamic | Self::Predictive | Self::Carried)
+    }
+
     /// Returns whether the weight does not depend on queues.
     const fn is_fixed(self) -> bool {
         matches!(self, Self::Linux | Self::Low | Self::Middle | Self::High)
@@ -96,6 +106,7 @@ impl Scheme {
 /// A job with a number of local tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
+    library: Library,
     app: App,
     tasks: usize,
 }
@@ -109,6 +120,8 @@ struct Timed {
     /// Work of the local tasks meanwhile.
     local: Work,
     samples: [u64; 3],
+    /// Periods of the coschedulers, and changes of weights in them.
+    periods: u64,
     changes: u64,
 }
 
@@ -141,12 +154,31 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let tasks = run.params.kept("tasks", TASKS.into_iter().zip(TASK_NAMES), |tasks| tasks.1);
     let tasks: Vec<_> =
         tasks.into_iter().map(|(tasks, _)| tasks).filter(|tasks| !quick || *tasks == 3).collect();
+    let mut libraries = Library::kept(run.params, "library");
+    if quick && libraries.len() == Library::NAMES.len() {
+        libraries = vec![Library::Pronto];
+        report.note("a short run is over Pronto; --library names others");
+    }
+    let programs = Programs::build(&libraries).unwrap_or_else(|error| {
+        report.note(format!("skipped: Open MPI: {error:#}"));
+        libraries.retain(|library| *library == Library::Pronto);
+        Programs::default()
+    });
     let apps = App::kept(run.params, "app");
     let schemes = Scheme::kept(run.params, "policy");
-    run.progress.begin((apps.len() * tasks.len() * schemes.len()) as u64 * u64::from(run.rounds));
+    let mut cells = Vec::new();
+    for library in libraries {
+        for app in &apps {
+            // Of Open MPI one number of local tasks is enough, unless others are named.
+            let tasks =
+                tasks.iter().filter(|count| library == Library::Pronto || **count == 3 || tasks.len() == 1);
+            cells.extend(tasks.map(|tasks| Cell { library, app: *app, tasks: *tasks }));
+        }
+    }
+    run.progress.begin((cells.len() * schemes.len()) as u64 * u64::from(run.rounds));
     let mut columns = Vec::new();
-    for cell in apps.iter().flat_map(|app| tasks.iter().map(|tasks| Cell { app: *app, tasks: *tasks })) {
-        columns.extend(measure(run, &bed, cell, class, &schemes)?);
+    for cell in cells {
+        columns.extend(measure(run, &bed, &programs, cell, class, &schemes)?);
     }
     report.params = run
         .fields()
@@ -169,6 +201,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
 fn measure(
     run: &mut Run<'_>,
     bed: &TestBed,
+    programs: &Programs,
     cell: Cell,
     class: Class,
     schemes: &[Scheme],
@@ -185,23 +218,17 @@ fn measure(
         for at in 0..columns.len() {
             let column = (round + at) % schemes.len();
             let column = &mut columns[column];
-            run.progress.step(&format!("{} {} {}", cell.app.name(), cell.tasks, column.scheme.name()));
-            let timed = once(bed, cell.app, class, column.scheme, &mut local)?;
+            run.progress.step(&column.name());
+            let job = Job::start(bed, programs, cell.library, cell.app, class)?;
+            let timed = once(bed, job, column.scheme, &mut local).context(column.name())?;
             column.runs.push(timed);
         }
     }
     Ok(columns)
 }
 
-/// Runs a job once. `None` if the run is void, because pages were read from a disk.
-fn once(
-    bed: &TestBed,
-    app: App,
-    class: Class,
-    scheme: Scheme,
-    local: &mut [LocalTask],
-) -> anyhow::Result<Option<Timed>> {
-    let job = Job::start(bed, app, class)?;
+/// Runs a job. `None` if the run is void, because pages were read from a disk, or a policy changed no weight.
+fn once(bed: &TestBed, job: Job, scheme: Scheme, local: &mut [LocalTask]) -> anyhow::Result<Option<Timed>> {
     let places: Vec<_> = bed.nodes().iter().map(|node| node.cpu).zip(job.processes()).collect();
     let coscheduled = scheme.rules().map(|rules| Coscheduled::start(rules, &places)).transpose()?;
     let work = |local: &mut [LocalTask]| {
@@ -211,11 +238,11 @@ fn once(
     let ranks = job.run()?;
     let after = work(local)?;
     let status = coscheduled.map(Coscheduled::end).transpose()?.unwrap_or_default();
-    ensure!(ranks.iter().all(|ran| ran.verified), "{} has a wrong result", app.name());
-    if ranks.iter().any(|ran| ran.major_faults > 0) {
-        return Ok(None);
-    }
-    Ok(Some(timed(&ranks, after.since(before), &status)))
+    ensure!(ranks.iter().all(|ran| ran.verified), "the job has a wrong result");
+    let timed = timed(&ranks, after.since(before), &status);
+    let is_void =
+        ranks.iter().any(|ran| ran.major_faults > 0) || (scheme.is_adaptive() && timed.changes == 0);
+    Ok((!is_void).then_some(timed))
 }
 
 fn timed(ranks: &[Ran], local: Work, status: &[Status]) -> Timed {
@@ -231,11 +258,18 @@ fn timed(ranks: &[Ran], local: Work, status: &[Status]) -> Timed {
             sum(|status| status.with_received),
             sum(|status| status.with_sent),
         ],
+        periods: sum(|status| status.ticks),
         changes: sum(|status| status.changes),
     }
 }
 
 impl Column {
+    fn name(&self) -> String {
+        let Cell { library, app, tasks } = self.cell;
+        let library = if library == Library::Pronto { String::new() } else { format!("{}/", library.name()) };
+        format!("{library}{}/{tasks}/{}", app.name(), self.scheme.name())
+    }
+
     fn valid(&self) -> impl Iterator<Item = &Timed> {
         self.runs.iter().flatten()
     }
@@ -312,7 +346,9 @@ fn row(column: &Column, columns: &[Column]) -> Fields {
         approximate(parts) * 100.0 / approximate(samples.max(1))
     };
     let void = column.runs.iter().filter(|run| run.is_none()).count();
+    let changed = column.mean(|run| approximate(run.changes) * 100.0 / approximate(run.periods.max(1)));
     Fields::default()
+        .with("library", column.cell.library.name())
         .with("app", column.cell.app.name())
         .with("tasks", column.cell.tasks)
         .with("policy", column.scheme.name())
@@ -323,7 +359,7 @@ fn row(column: &Column, columns: &[Column]) -> Fields {
         .with("local_work", text(local_work(column, columns)))
         .with("received_percent", decimals(percent(1), 1))
         .with("sent_percent", decimals(percent(2), 1))
-        .with("changes", decimals(column.mean(|run| approximate(run.changes)), 1))
+        .with("changed_percent", decimals(changed, 1))
         .with("void", void)
 }
 
@@ -334,11 +370,10 @@ const LOCAL_WORK: f64 = 0.95;
 const JUDGED: [Scheme; 3] = [Scheme::Dynamic, Scheme::Predictive, Scheme::Carried];
 
 fn claims(columns: &[Column]) -> Vec<Claim> {
+    let is_loaded = |column: &&Column| column.cell.tasks >= 3;
     let loaded = |scheme: Scheme| {
-        columns.iter().filter(move |column| column.scheme == scheme && column.cell.tasks >= 3)
-    };
-    let name = |column: &Column| {
-        format!("{}/{}/{}", column.cell.app.name(), column.cell.tasks, column.scheme.name())
+        let over_pronto = |column: &&Column| column.cell.library == Library::Pronto;
+        columns.iter().filter(move |column| column.scheme == scheme).filter(is_loaded).filter(over_pronto)
     };
     let listed = |values: &[(String, Interval)]| {
         let each = values
@@ -353,13 +388,13 @@ fn claims(columns: &[Column]) -> Vec<Claim> {
     };
     let paper = [Scheme::Dynamic, Scheme::Predictive].into_iter().flat_map(loaded);
     let paper: Vec<_> =
-        paper.filter_map(|column| Some((name(column), against_linux(column, columns)?))).collect();
+        paper.filter_map(|column| Some((column.name(), against_linux(column, columns)?))).collect();
     let beyond = JUDGED.into_iter().flat_map(loaded);
     let beyond: Vec<_> =
-        beyond.filter_map(|column| Some((name(column), beyond_share(column, columns)?))).collect();
+        beyond.filter_map(|column| Some((column.name(), beyond_share(column, columns)?))).collect();
     let local = JUDGED.into_iter().flat_map(loaded);
     let local: Vec<_> =
-        local.filter_map(|column| Some((name(column), local_work(column, columns)?))).collect();
+        local.filter_map(|column| Some((column.name(), local_work(column, columns)?))).collect();
     let mut claims = Vec::new();
     if !paper.is_empty() {
         claims.push(judge("S19-host", paper));
@@ -372,6 +407,15 @@ fn claims(columns: &[Column]) -> Vec<Claim> {
     if !beyond.is_empty() {
         claims.push(judge("S19-share", beyond));
     }
+    let over_mpi = columns
+        .iter()
+        .filter(is_loaded)
+        .filter(|column| column.cell.library != Library::Pronto && column.scheme.is_adaptive());
+    let over_mpi: Vec<_> =
+        over_mpi.filter_map(|column| Some((column.name(), against_linux(column, columns)?))).collect();
+    if !over_mpi.is_empty() {
+        claims.push(judge("S14-host", over_mpi));
+    }
     claims
 }
 
@@ -379,14 +423,21 @@ fn claims(columns: &[Column]) -> Vec<Claim> {
 mod tests {
     use super::*;
 
-    const CELL: Cell = Cell { app: App::Is, tasks: 3 };
+    const CELL: Cell = Cell { library: Library::Pronto, app: App::Is, tasks: 3 };
 
     /// A column whose runs take `seconds`, with a share of the CPU and a rate of local work.
     fn column(scheme: Scheme, seconds: f64, share: f64, units: u64) -> Column {
         let run = |round: u32| {
             let noise = 1.0 + f64::from(round % 2) * 1e-3;
             let local = Work { units, cpu_ns: 1_000_000_000 };
-            Some(Timed { seconds: seconds * noise, share, local, samples: [100, 10, 5], changes: 3 })
+            Some(Timed {
+                seconds: seconds * noise,
+                share,
+                local,
+                samples: [100, 10, 5],
+                periods: 100,
+                changes: 3,
+            })
         };
         Column { cell: CELL, scheme, runs: (0..10).map(run).collect() }
     }
@@ -428,6 +479,21 @@ mod tests {
         let worse = |scheme| column(scheme, 6.0, 0.3, 900);
         let found = verdicts(vec![worse(Scheme::Dynamic), worse(Scheme::Predictive)]);
         assert_eq!(found, [Verdict::DoesNotHold; 3]);
+    }
+
+    #[test]
+    fn unmodified_programs_are_judged_apart() {
+        let over_mpi = |scheme, seconds| {
+            let mut column = column(scheme, seconds, 0.3, 1_000);
+            column.cell.library = Library::MpiYields;
+            column
+        };
+        let found = |carried: f64| {
+            let columns = [over_mpi(Scheme::Linux, 5.0), over_mpi(Scheme::Carried, carried)];
+            claims(&columns).iter().map(|claim| (claim.id, claim.verdict)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(4.5), [("S14-host", Verdict::Holds)]);
+        assert_eq!(found(5.5), [("S14-host", Verdict::DoesNotHold)]);
     }
 
     #[test]
