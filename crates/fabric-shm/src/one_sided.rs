@@ -97,10 +97,14 @@ impl Given {
         let announced = Announcement::Grant { slot, generation, start, len: end - start, rights };
         // SYNC: live before the peer can learn of it; pairs with the load in Held::live.
         self.words[place].store(generation, Ordering::Release);
-        if announce(announced, fd).is_err() {
+        if let Err(errno) = announce(announced, fd) {
             self.words[place].store(NOBODY, Ordering::Release);
             let live = self.words.iter().filter(|word| word.load(Ordering::Relaxed) != NOBODY).count();
-            return Err(GrantError::TooMany(live));
+            return Err(match errno {
+                // The peer has not received earlier ones.
+                Errno::EAGAIN | Errno::ETOOMANYREFS => GrantError::TooMany(live),
+                _ => GrantError::Failed(FabricError::Lost),
+            });
         }
         self.generations[place] = generation;
         self.regions[place] = granted;

@@ -132,3 +132,11 @@ fn this_side_keeps_to_the_limit_itself() {
     assert_eq!(send(&regions[2]), Err(PostError::Unsupported), "the caller copies the bytes");
     assert_eq!(send(&regions[0]), Ok(()));
 }
+
+#[test]
+fn a_peer_that_has_ended_is_no_limit_of_grants() {
+    let (mut link, mut hostile) = Hostile::meet();
+    hostile.close_announcements();
+    let refused = link.bulk.grant(&region(HALF), 0..8, Rights::READ);
+    assert_eq!(refused, Err(GrantError::Failed(FabricError::Lost)));
+}
