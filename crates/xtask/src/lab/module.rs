@@ -2,11 +2,13 @@
 
 use core::time::Duration;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use nix::fcntl::{Flock, FlockArg};
 
 use super::build::Image;
 use super::build_root::BuildRoot;
@@ -77,6 +79,7 @@ pub(super) fn hello(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> 
 /// # Errors
 /// The module cannot be built.
 pub(super) fn portable_expedite(workspace: &Workspace, root: &BuildRoot) -> Result<PathBuf> {
+    let _alone = alone(workspace)?;
     portable(workspace, root, &workspace.root.join(EXPEDITE).canonicalize()?, None)
 }
 
@@ -85,7 +88,22 @@ pub(super) fn portable_expedite(workspace: &Workspace, root: &BuildRoot) -> Resu
 /// # Errors
 /// The module cannot be built.
 pub(super) fn broken(workspace: &Workspace, root: &BuildRoot, fault: Fault) -> Result<PathBuf> {
+    let _alone = alone(workspace)?;
     portable(workspace, root, &workspace.root.join(EXPEDITE).canonicalize()?, Some(fault))
+}
+
+/// Waits until no other process builds a module of this tree: two builds of one module would write the same files. Others wait until the
+/// returned lock is dropped.
+fn alone(workspace: &Workspace) -> Result<Flock<File>> {
+    let folder = workspace.target.join("lab-modules");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let path = folder.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock).or_else(|(file, _)| {
+        eprintln!("lab: waits until another command has built a module");
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)
+    });
+    locked.with_context(|| format!("cannot lock {}", path.display()))
 }
 
 fn portable(workspace: &Workspace, root: &BuildRoot, folder: &Path, fault: Option<Fault>) -> Result<PathBuf> {
@@ -105,6 +123,7 @@ fn folder_of(module: &str, form: Form) -> String {
 /// # Errors
 /// The folder has no Kbuild file, the build fails (its messages are on stderr), or it does not produce exactly one module.
 pub(super) fn build(workspace: &Workspace, root: &BuildRoot, folder: &Path) -> Result<PathBuf> {
+    let _alone = alone(workspace)?;
     let start = now();
     let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;
     ensure!(folder.join("Kbuild").is_file(), "{} has no Kbuild file", folder.display());
@@ -197,6 +216,23 @@ pub(super) fn check_policy(workspace: &Workspace, root: &BuildRoot) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::tests::workspace;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_build_waits_for_another_one() {
+        let mut workspace = workspace(&[]);
+        workspace.target = std::env::temp_dir().join(format!("pronto-modules-{}", std::process::id()));
+        let first = alone(&workspace).unwrap();
+        let (sender, entered) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.send(alone(&workspace).map(drop)));
+            assert!(entered.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(first);
+            entered.recv().unwrap().unwrap();
+        });
+        std::fs::remove_dir_all(&workspace.target).unwrap();
+    }
 
     #[test]
     fn exactly_one_module_is_expected() {
