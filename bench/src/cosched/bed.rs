@@ -1,4 +1,4 @@
-//! A test bed on this host: nodes that are network namespaces with a CPU each, and links with the rate and the delay of an older network.
+//! A test bed: nodes that are network namespaces with a CPU each, and links with the rate, and if wanted the delay, of an older network.
 
 use core::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -8,10 +8,11 @@ use anyhow::{Context as _, ensure};
 
 use crate::placement::Cpu;
 
-/// Namespaces that are joined by a bridge in the first one. They end when this is dropped.
+/// Namespaces that are joined by a link, or by a bridge in a namespace of its own if there are more than two. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct TestBed {
     nodes: Vec<TestNode>,
+    bridge: Option<String>,
 }
 
 /// A node.
@@ -35,30 +36,58 @@ const BURST: &str = "16kb";
 const QUEUE: &str = "100ms";
 
 impl TestBed {
-    /// Makes two nodes. Needs root, and the programs ip and tc.
-    pub(crate) fn pair(cpus: [Cpu; 2]) -> anyhow::Result<Self> {
+    /// Makes a node on each CPU, of which there are two or more. Packets take `delay` to the bridge or the other node, as tc(8) writes it.
+    /// Needs root, and the programs ip and tc.
+    pub(crate) fn on(cpus: &[Cpu], delay: Option<&str>) -> anyhow::Result<Self> {
         let id = std::process::id();
-        let node = |number: u8, cpu| TestNode {
+        let node = |(number, cpu): (u8, &Cpu)| TestNode {
             namespace: format!("pronto-{id}-{number}"),
             address: Ipv4Addr::new(10, 111, 0, number),
-            cpu,
+            cpu: *cpu,
         };
-        let bed = Self { nodes: vec![node(1, cpus[0]), node(2, cpus[1])] };
-        for node in &bed.nodes {
-            ip(&["netns", "add", &node.namespace])?;
+        let nodes: Vec<_> = (1..).zip(cpus).map(node).collect();
+        let bridge = (nodes.len() > 2).then(|| format!("pronto-{id}-bridge"));
+        let bed = Self { nodes, bridge };
+        for namespace in bed.namespaces() {
+            ip(&["netns", "add", namespace])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
         }
-        let [one, two] = [&bed.nodes[0], &bed.nodes[1]];
-        let (first, second) = (&*one.namespace, &*two.namespace);
-        ip(&["-n", first, "link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", second])?;
+        bed.join()?;
         for node in &bed.nodes {
             let namespace = &*node.namespace;
             ip(&["-n", namespace, "addr", "add", &format!("{}/24", node.address), "dev", LINK])?;
             ip(&["-n", namespace, "link", "set", LINK, "up"])?;
-            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
-            let shaper = ["-n", namespace, "qdisc", "replace", "dev", LINK, "root", "tbf"];
-            run("tc", &[&shaper[..], &["rate", RATE, "burst", BURST, "latency", QUEUE]].concat())?;
+            let device = ["-n", namespace, "qdisc", "replace", "dev", LINK];
+            let shaper = ["root", "handle", "1:", "tbf", "rate", RATE, "burst", BURST, "latency", QUEUE];
+            run("tc", &[&device[..], &shaper].concat())?;
+            if let Some(delay) = delay {
+                run("tc", &[&device[..], &["parent", "1:", "netem", "delay", delay]].concat())?;
+            }
         }
         Ok(bed)
+    }
+
+    /// Makes the device of each node, and what is at its other end.
+    fn join(&self) -> anyhow::Result<()> {
+        let (first, others) = self.nodes.split_first().context("a test bed has nodes")?;
+        let Some(bridge) = &self.bridge else {
+            let other = others.first().context("a test bed has two nodes or more")?;
+            let peer = ["peer", "name", LINK, "netns", &other.namespace];
+            return ip(&[&["-n", &*first.namespace, "link", "add", LINK, "type", "veth"], &peer[..]].concat());
+        };
+        ip(&["-n", bridge, "link", "add", "bridge0", "type", "bridge"])?;
+        ip(&["-n", bridge, "link", "set", "bridge0", "up"])?;
+        for (number, node) in self.nodes.iter().enumerate() {
+            let port = format!("port{number}");
+            let peer = ["peer", "name", LINK, "netns", &node.namespace];
+            ip(&[&["-n", &**bridge, "link", "add", &port, "type", "veth"], &peer[..]].concat())?;
+            ip(&["-n", bridge, "link", "set", &port, "master", "bridge0", "up"])?;
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|node| &node.namespace).chain(&self.bridge).map(String::as_str)
     }
 
     /// Returns the nodes.
@@ -76,9 +105,9 @@ impl TestNode {
 
 impl Drop for TestBed {
     fn drop(&mut self) {
-        for node in &self.nodes {
+        for namespace in self.namespaces() {
             // The link ends with its namespace. One that was not made cannot be deleted.
-            let _missing = ip(&["netns", "delete", &node.namespace]);
+            let _missing = ip(&["netns", "delete", namespace]);
         }
     }
 }

@@ -6,3 +6,4 @@ pub(crate) mod local;
 pub(crate) mod mpi;
 pub(crate) mod nodes;
 pub(crate) mod rank;
+pub(crate) mod turns;

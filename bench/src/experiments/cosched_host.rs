@@ -1,4 +1,5 @@
-//! `cosched-host`: real IS and MG on two nodes of this host with local tasks, under the policies of the coscheduler.
+//! `cosched-host` and `cosched-lab`: real IS and MG on two nodes of this host, or on four of the lab, with local tasks, under the policies
+//! of the coscheduler.
 //!
 //! Each node has a CPU and a network namespace. The link has the paper's rate. All policies take turns within each round, so that a noisy
 //! minute affects them alike. Static weights show what a share of the CPU does without prediction: from them the time is interpolated that
@@ -18,9 +19,12 @@ use crate::cosched::job::{Job, Library, Programs};
 use crate::cosched::local::{LocalTask, Work};
 use crate::cosched::nodes::{Coscheduled, PERIOD, Rules};
 use crate::cosched::rank::{App, Class, Ran};
+use crate::cosched::turns;
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::interval::{self, Interval};
+use crate::lab::Lab;
 use crate::params::{Axis, Choice as _, choices, numbers};
+use crate::placement::Cpu;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
 
@@ -49,6 +53,43 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
     ..Experiment::DEFAULT
 };
+
+/// `cosched-lab`: four nodes in a machine whose clock counts instructions, so that other load of this host does not matter.
+pub(crate) const IN_LAB: Experiment = Experiment {
+    name: "cosched-lab",
+    question: "Does coscheduling shorten real parallel jobs on four nodes?",
+    takes: [7_200, 1_200],
+    about: "IS and MG on four nodes of a machine of the lab with local tasks: time under each policy, compared with no policy and with static weights",
+    axes: &[
+        Axis::new("app", "Only these jobs", App::NAMES),
+        Axis::new("class", "Only jobs of this size", Class::NAMES),
+        Axis::new("tasks", "Only with this number of local tasks on each node", &TASK_NAMES),
+        Axis::new("policy", "Only these policies", Scheme::NAMES),
+    ],
+    examples: &[("--app is --tasks 3", "one cell of the paper's figure 2")],
+    claims: &["S19-lab", "S24-lab", "S19-lab-share"],
+    lab: |params| {
+        let limit = if params.quick { 3_600 } else { 6 * 3_600 };
+        Ok(Some(Lab { cpus: 4, virtual_time: true, verbs: false, module: None, bpf: None, limit }))
+    },
+    run: run_in_lab,
+    ..EXPERIMENT
+};
+
+/// Ids of the claims of an experiment.
+#[derive(Clone, Copy, Debug)]
+struct Ids {
+    faster: &'static str,
+    local: &'static str,
+    share: &'static str,
+}
+
+const ON_HOST: Ids = Ids { faster: "S19-host", local: "S24-host", share: "S19-share" };
+
+const OF_LAB: Ids = Ids { faster: "S19-lab", local: "S24-lab", share: "S19-lab-share" };
+
+/// The paper's delay of a message (section 4), as tc(8) writes it.
+const DELAY: &str = "100us";
 
 numbers! {
     /// Local tasks on each node.
@@ -138,24 +179,54 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
         report.note("skipped: network namespaces need root");
         return Ok(report);
     }
-    let bed = match TestBed::pair([run.cpus.caller, run.cpus.server]) {
+    let bed = match TestBed::on(&[run.cpus.caller, run.cpus.server], None) {
         Ok(bed) => bed,
         Err(error) => {
             report.note(format!("skipped: no test bed: {error:#}"));
             return Ok(report);
         }
     };
+    measure_all(run, &bed, ON_HOST, &mut report)?;
+    Ok(report)
+}
+
+fn run_in_lab(run: &mut Run<'_>) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let cpus: Vec<_> = (0..4).map(Cpu).collect();
+    let bed = TestBed::on(&cpus, Some(DELAY))?;
+    let (turn, slice) = (turns::length(&cpus)?, turns::slice()?);
+    let micros = |time: core::time::Duration| time.as_secs_f64() * 1e6;
+    report.note(format!(
+        "The CPUs of the machine run in turns of {:.0} us; the scheduler's slice is {:.0} us.",
+        micros(turn),
+        micros(slice)
+    ));
+    measure_all(run, &bed, OF_LAB, &mut report)?;
+    if turn > slice / 2 {
+        report.note(
+            "void: a turn is longer than half of a slice, so the order of processes is that of the emulator",
+        );
+        report.claims.clear();
+    }
+    Ok(report)
+}
+
+/// Measures the selected cells on a test bed, and judges them.
+fn measure_all(run: &mut Run<'_>, bed: &TestBed, ids: Ids, report: &mut Report) -> anyhow::Result<()> {
     let quick = run.params.quick;
     let class = match Class::kept(run.params, "class")[..] {
         [class] => class,
-        _ if quick => Class::S,
+        _ if quick || bed.nodes().len() > 2 => Class::S,
         _ => Class::W,
     };
     let tasks = run.params.kept("tasks", TASKS.into_iter().zip(TASK_NAMES), |tasks| tasks.1);
     let tasks: Vec<_> =
         tasks.into_iter().map(|(tasks, _)| tasks).filter(|tasks| !quick || *tasks == 3).collect();
     let mut libraries = Library::kept(run.params, "library");
-    if quick && libraries.len() == Library::NAMES.len() {
+    if bed.nodes().len() > 2 {
+        // The lab has no MPI.
+        libraries = vec![Library::Pronto];
+    } else if quick && libraries.len() == Library::NAMES.len() {
         libraries = vec![Library::Pronto];
         report.note("a short run is over Pronto; --library names others");
     }
@@ -178,7 +249,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     run.progress.begin((cells.len() * schemes.len()) as u64 * u64::from(run.rounds));
     let mut columns = Vec::new();
     for cell in cells {
-        columns.extend(measure(run, &bed, &programs, cell, class, &schemes)?);
+        columns.extend(measure(run, bed, &programs, cell, class, &schemes)?);
     }
     report.params = run
         .fields()
@@ -193,8 +264,8 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             "time divided by that with the same share of the CPU by a static weight, interpolated",
         );
     report.rows = columns.iter().map(|column| row(column, &columns)).collect();
-    report.claims = claims(&columns);
-    Ok(report)
+    report.claims = claims(&columns, ids);
+    Ok(())
 }
 
 /// Measures a cell: all policies take turns in each round, and begin with another one each time.
@@ -369,7 +440,7 @@ const LOCAL_WORK: f64 = 0.95;
 /// Policies that are judged.
 const JUDGED: [Scheme; 3] = [Scheme::Dynamic, Scheme::Predictive, Scheme::Carried];
 
-fn claims(columns: &[Column]) -> Vec<Claim> {
+fn claims(columns: &[Column], ids: Ids) -> Vec<Claim> {
     let is_loaded = |column: &&Column| column.cell.tasks >= 3;
     let loaded = |scheme: Scheme| {
         let over_pronto = |column: &&Column| column.cell.library == Library::Pronto;
@@ -397,15 +468,15 @@ fn claims(columns: &[Column]) -> Vec<Claim> {
         local.filter_map(|column| Some((column.name(), local_work(column, columns)?))).collect();
     let mut claims = Vec::new();
     if !paper.is_empty() {
-        claims.push(judge("S19-host", paper));
+        claims.push(judge(ids.faster, paper));
     }
     if !local.is_empty() {
         let least = local.iter().map(|(_, interval)| interval.mean).fold(f64::INFINITY, f64::min);
         let verdict = Verdict::from(least >= LOCAL_WORK);
-        claims.push(Claim::new("S24-host", listed(&local), decimals(least, 3), verdict).bar(LOCAL_WORK));
+        claims.push(Claim::new(ids.local, listed(&local), decimals(least, 3), verdict).bar(LOCAL_WORK));
     }
     if !beyond.is_empty() {
-        claims.push(judge("S19-share", beyond));
+        claims.push(judge(ids.share, beyond));
     }
     let over_mpi = columns
         .iter()
@@ -451,7 +522,7 @@ mod tests {
 
     fn verdicts(mut columns: Vec<Column>) -> Vec<Verdict> {
         columns.extend(fixed());
-        claims(&columns).iter().map(|claim| claim.verdict).collect()
+        claims(&columns, ON_HOST).iter().map(|claim| claim.verdict).collect()
     }
 
     #[test]
@@ -490,7 +561,7 @@ mod tests {
         };
         let found = |carried: f64| {
             let columns = [over_mpi(Scheme::Linux, 5.0), over_mpi(Scheme::Carried, carried)];
-            claims(&columns).iter().map(|claim| (claim.id, claim.verdict)).collect::<Vec<_>>()
+            claims(&columns, ON_HOST).iter().map(|claim| (claim.id, claim.verdict)).collect::<Vec<_>>()
         };
         assert_eq!(found(4.5), [("S14-host", Verdict::Holds)]);
         assert_eq!(found(5.5), [("S14-host", Verdict::DoesNotHold)]);

@@ -78,6 +78,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &expedite::COMPUTING,
     &expedite::NICE,
     &cosched_host::EXPERIMENT,
+    &cosched_host::IN_LAB,
     &cosched_cost::EXPERIMENT,
     &cosched_sim::EXPERIMENT,
     &wait_sim::EXPERIMENT,
