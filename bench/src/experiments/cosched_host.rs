@@ -67,7 +67,7 @@ pub(crate) const IN_LAB: Experiment = Experiment {
         Axis::new("policy", "Only these policies", Scheme::NAMES),
     ],
     examples: &[("--app is --tasks 3", "one cell of the paper's figure 2")],
-    claims: &["S19-lab", "S24-lab", "S19-lab-share"],
+    claims: &[],
     lab: |params| {
         let limit = if params.quick { 3_600 } else { 6 * 3_600 };
         Ok(Some(Lab { cpus: 4, virtual_time: true, verbs: false, module: None, bpf: None, limit }))
@@ -75,18 +75,6 @@ pub(crate) const IN_LAB: Experiment = Experiment {
     run: run_in_lab,
     ..EXPERIMENT
 };
-
-/// Ids of the claims of an experiment.
-#[derive(Clone, Copy, Debug)]
-struct Ids {
-    faster: &'static str,
-    local: &'static str,
-    share: &'static str,
-}
-
-const ON_HOST: Ids = Ids { faster: "S19-host", local: "S24-host", share: "S19-share" };
-
-const OF_LAB: Ids = Ids { faster: "S19-lab", local: "S24-lab", share: "S19-lab-share" };
 
 /// The paper's delay of a message (section 4), as tc(8) writes it.
 const DELAY: &str = "100us";
@@ -186,7 +174,8 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             return Ok(report);
         }
     };
-    measure_all(run, &bed, ON_HOST, &mut report)?;
+    let columns = measure_all(run, &bed, &mut report)?;
+    report.claims = claims(&columns);
     Ok(report)
 }
 
@@ -201,18 +190,17 @@ fn run_in_lab(run: &mut Run<'_>) -> anyhow::Result<Report> {
         micros(turn),
         micros(slice)
     ));
-    measure_all(run, &bed, OF_LAB, &mut report)?;
+    measure_all(run, &bed, &mut report)?;
     if turn > slice / 2 {
         report.note(
             "void: a turn is longer than half of a slice, so the order of processes is that of the emulator",
         );
-        report.claims.clear();
     }
     Ok(report)
 }
 
-/// Measures the selected cells on a test bed, and judges them.
-fn measure_all(run: &mut Run<'_>, bed: &TestBed, ids: Ids, report: &mut Report) -> anyhow::Result<()> {
+/// Measures the selected cells on a test bed, and reports them.
+fn measure_all(run: &mut Run<'_>, bed: &TestBed, report: &mut Report) -> anyhow::Result<Vec<Column>> {
     let quick = run.params.quick;
     let class = match Class::kept(run.params, "class")[..] {
         [class] => class,
@@ -264,8 +252,7 @@ fn measure_all(run: &mut Run<'_>, bed: &TestBed, ids: Ids, report: &mut Report) 
             "time divided by that with the same share of the CPU by a static weight, interpolated",
         );
     report.rows = columns.iter().map(|column| row(column, &columns)).collect();
-    report.claims = claims(&columns, ids);
-    Ok(())
+    Ok(columns)
 }
 
 /// Measures a cell: all policies take turns in each round, and begin with another one each time.
@@ -440,7 +427,7 @@ const LOCAL_WORK: f64 = 0.95;
 /// Policies that are judged.
 const JUDGED: [Scheme; 3] = [Scheme::Dynamic, Scheme::Predictive, Scheme::Carried];
 
-fn claims(columns: &[Column], ids: Ids) -> Vec<Claim> {
+fn claims(columns: &[Column]) -> Vec<Claim> {
     let is_loaded = |column: &&Column| column.cell.tasks >= 3;
     let loaded = |scheme: Scheme| {
         let over_pronto = |column: &&Column| column.cell.library == Library::Pronto;
@@ -468,15 +455,15 @@ fn claims(columns: &[Column], ids: Ids) -> Vec<Claim> {
         local.filter_map(|column| Some((column.name(), local_work(column, columns)?))).collect();
     let mut claims = Vec::new();
     if !paper.is_empty() {
-        claims.push(judge(ids.faster, paper));
+        claims.push(judge("S19-host", paper));
     }
     if !local.is_empty() {
         let least = local.iter().map(|(_, interval)| interval.mean).fold(f64::INFINITY, f64::min);
         let verdict = Verdict::from(least >= LOCAL_WORK);
-        claims.push(Claim::new(ids.local, listed(&local), decimals(least, 3), verdict).bar(LOCAL_WORK));
+        claims.push(Claim::new("S24-host", listed(&local), decimals(least, 3), verdict).bar(LOCAL_WORK));
     }
     if !beyond.is_empty() {
-        claims.push(judge(ids.share, beyond));
+        claims.push(judge("S19-share", beyond));
     }
     let over_mpi = columns
         .iter()
@@ -522,7 +509,7 @@ mod tests {
 
     fn verdicts(mut columns: Vec<Column>) -> Vec<Verdict> {
         columns.extend(fixed());
-        claims(&columns, ON_HOST).iter().map(|claim| claim.verdict).collect()
+        claims(&columns).iter().map(|claim| claim.verdict).collect()
     }
 
     #[test]
@@ -561,7 +548,7 @@ mod tests {
         };
         let found = |carried: f64| {
             let columns = [over_mpi(Scheme::Linux, 5.0), over_mpi(Scheme::Carried, carried)];
-            claims(&columns, ON_HOST).iter().map(|claim| (claim.id, claim.verdict)).collect::<Vec<_>>()
+            claims(&columns).iter().map(|claim| (claim.id, claim.verdict)).collect::<Vec<_>>()
         };
         assert_eq!(found(4.5), [("S14-host", Verdict::Holds)]);
         assert_eq!(found(5.5), [("S14-host", Verdict::DoesNotHold)]);

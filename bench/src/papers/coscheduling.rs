@@ -345,16 +345,6 @@ const ROWS: &[Row] = &[
                 text: "On these, DYN, PRED and carried pressure take less time than with the same share of the CPU by a static weight",
                 published: Published::Nothing,
             },
-            Statement {
-                id: "S19-lab",
-                text: "With three local tasks or more on each of four nodes of the lab, DYN and PRED take less time than LINUX",
-                published: Published::Text("below LINUX"),
-            },
-            Statement {
-                id: "S19-lab-share",
-                text: "On these, DYN, PRED and carried pressure take less time than with the same share of the CPU by a static weight",
-                published: Published::Nothing,
-            },
         ],
     },
     Row {
@@ -435,11 +425,6 @@ const ROWS: &[Row] = &[
             Statement {
                 id: "S24-host",
                 text: "Smallest work of local tasks per CPU time on two real nodes, of that under LINUX",
-                published: Published::Text("about the same"),
-            },
-            Statement {
-                id: "S24-lab",
-                text: "Smallest work of local tasks per CPU time on four nodes of the lab, of that under LINUX",
                 published: Published::Text("about the same"),
             },
         ],
