@@ -4,6 +4,7 @@ use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, Ty
 
 use super::Engine;
 use super::arriving::Arriving;
+use super::outbound::OfLink;
 use super::pausing::Answer;
 use crate::buf::Frame;
 use crate::executor::Executor;
@@ -42,32 +43,42 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn receive(
         &mut self,
         class: Class,
-        message: impl Arriving<Q>,
+        mut message: impl Arriving<Q>,
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
     ) -> Result<(), FabricError> {
         let len = message.len(self);
         let header = message.header(self);
-        let (acks, request) = (header.acks(), header.as_request());
+        let (acks, mut request) = (header.acks(), header.as_request());
         let link = self.phase.link_mut().expect("messages are polled from a link");
         link.has_received = true;
         link.connections[class.index()].count_received(acks);
         turn.shared.stats.messages_received.add_alone(1);
         turn.shared.stats.bytes_received.add_alone(len as u64);
-        if let Some(request) = request {
-            self.solicited = self.solicited.wrapping_add(1);
-            self.take_request(class, request, message, turn, sink)?;
-            // The reply does not wait for the processing of acknowledgements.
-            return self.settle(class, turn.shared);
-        }
-        if let Some(addressee) = message.header(self).as_notification() {
-            self.solicited = self.solicited.wrapping_add(1);
-            self.take_notification(class, addressee, message, turn, sink)?;
-            return self.settle(class, turn.shared);
-        }
-        self.settle(class, turn.shared)?;
-        let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
+        // Repeated only after the peer's pressure was taken out of the header.
+        let kind = loop {
+            if let Some(request) = request {
+                self.solicited = self.solicited.wrapping_add(1);
+                self.take_request(class, request, message, turn, sink)?;
+                // The reply does not wait for the processing of acknowledgements.
+                return self.settle(class, turn.shared);
+            }
+            if let Some(addressee) = message.header(self).as_notification() {
+                self.solicited = self.solicited.wrapping_add(1);
+                self.take_notification(class, addressee, message, turn, sink)?;
+                return self.settle(class, turn.shared);
+            }
+            self.settle(class, turn.shared)?;
+            match Header::check(message.header(self), len) {
+                Ok(header) => break header.kind,
+                Err(fault) => {
+                    let plain = self.take_pressure(*message.header(self), fault, turn.shared)?;
+                    message.set_header(self, plain);
+                    request = plain.as_request();
+                }
+            }
+        };
         let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!responses));
         match kind {
@@ -323,7 +334,8 @@ impl<Q: QueuePair> Engine<Q> {
         payload: Gather<'_>,
         shared: &Shared<Q::Lease>,
     ) -> bool {
-        let (header, work) = (|acks| RawHeader::reply(call, acks), (Signal::Unsignalled, payload));
+        let (header, work) =
+            (|of_link: OfLink<'_>| RawHeader::reply(call, of_link), (Signal::Unsignalled, payload));
         if self.post_message(class, header, PendingDoorbell::UNSOLICITED, work, shared).is_err() {
             return false;
         }
