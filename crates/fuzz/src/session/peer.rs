@@ -72,6 +72,10 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    pub(super) fn new(carries_pressure: bool) -> Self {
+        Self { carries_pressure, ..Self::default() }
+    }
+
     /// Takes its ends of a new link.
     pub(super) fn link(&mut self, pairs: [SimQueuePair; 2]) {
         self.pairs = Some(pairs);

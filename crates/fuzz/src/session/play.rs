@@ -99,7 +99,7 @@ impl Play {
             world,
             nodes,
             side,
-            peer: Peer { carries_pressure, ..Peer::default() },
+            peer: Peer::new(carries_pressure),
             resumable: options.is_multiple_of(2),
             sessions: 0,
             holds: 0,
