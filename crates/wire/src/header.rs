@@ -634,7 +634,7 @@ mod tests {
 
     /// Without pressure every header has the bytes that it has for peers that know none. With pressure only the flags differ.
     ///
-    /// Shows: protocol.pressure-flags
+    /// Shows: protocol.bytes, protocol.flags, protocol.pressure-illegal
     #[test]
     fn golden_pressure() {
         for kind in every_kind() {
@@ -662,7 +662,7 @@ mod tests {
         }
     }
 
-    /// Shows: protocol.pressure-flags
+    /// Shows: protocol.pressure-illegal
     #[test]
     fn no_other_flag_and_no_other_kind_has_pressure() {
         for kind in 0..=u8::MAX {

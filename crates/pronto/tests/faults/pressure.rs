@@ -21,7 +21,7 @@ fn send(raw: &mut Raw, kind: Kind, flags: u8, payload: &[u8]) {
     raw.send(Class::Control, &RawHeader::from_array(bytes), payload).unwrap();
 }
 
-/// Shows: protocol.pressure, operations.coschedule-off
+/// Shows: protocol.pressure-illegal, operations.coschedule-off
 #[test]
 fn pressure_without_agreement_ends_the_session() {
     let _shared = shared_run();
@@ -45,7 +45,7 @@ fn pressure_without_agreement_ends_the_session() {
     }
 }
 
-/// Shows: protocol.pressure-flags
+/// Shows: protocol.pressure-illegal
 #[test]
 fn flags_and_kinds_without_a_meaning_stay_illegal_with_agreement() {
     let _shared = shared_run();
@@ -69,7 +69,7 @@ fn flags_and_kinds_without_a_meaning_stay_illegal_with_agreement() {
 /// Every value that the flags can have is accepted, and its message is handled as if there were none. No value is worth more than 64
 /// messages.
 ///
-/// Shows: protocol.pressure-scale, operations.coschedule-forged
+/// Shows: protocol.pressure-scale, protocol.pressure-flags, operations.coschedule-forged
 #[test]
 fn forged_pressure_is_bounded_and_its_messages_are_handled() {
     let _shared = shared_run();
