@@ -85,7 +85,9 @@ mod tests {
     fn the_largest_pressure_is_taken_once() {
         let peer = PeerPressure::default();
         assert_eq!(peer.take(), Pressure::NONE);
-        [2, 8, 4].map(|messages| peer.enter(Pressure::of(messages)));
+        for messages in [2, 8, 4] {
+            peer.enter(Pressure::of(messages));
+        }
         assert_eq!((peer.take(), peer.take()), (Pressure::of(8), Pressure::NONE));
         peer.enter(Pressure::of(1));
         assert_eq!(peer.take(), Pressure::of(1));
