@@ -1,6 +1,6 @@
 //! Received messages: checking, counting and passing them on.
 
-use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, TypeId};
+use pronto_wire::{CallId, Class, Header, HeaderFault, Kind, RawHeader, Request, ServiceId, TypeId};
 
 use super::Engine;
 use super::arriving::Arriving;
@@ -43,41 +43,49 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn receive(
         &mut self,
         class: Class,
-        mut message: impl Arriving<Q>,
+        message: impl Arriving<Q>,
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
     ) -> Result<(), FabricError> {
         let len = message.len(self);
         let header = message.header(self);
-        let (acks, mut request) = (header.acks(), header.as_request());
+        let (acks, request) = (header.acks(), header.as_request());
         let link = self.phase.link_mut().expect("messages are polled from a link");
         link.has_received = true;
         link.connections[class.index()].count_received(acks);
         turn.shared.stats.messages_received.add_alone(1);
         turn.shared.stats.bytes_received.add_alone(len as u64);
-        // Repeated only after the peer's pressure was taken out of the header.
-        let kind = loop {
-            if let Some(request) = request {
-                self.solicited = self.solicited.wrapping_add(1);
-                self.take_request(class, request, message, turn, sink)?;
-                // The reply does not wait for the processing of acknowledgements.
-                return self.settle(class, turn.shared);
-            }
-            if let Some(addressee) = message.header(self).as_notification() {
-                self.solicited = self.solicited.wrapping_add(1);
-                self.take_notification(class, addressee, message, turn, sink)?;
-                return self.settle(class, turn.shared);
-            }
-            self.settle(class, turn.shared)?;
-            match Header::check(message.header(self), len) {
-                Ok(header) => break header.kind,
-                Err(fault) => {
-                    let plain = self.take_pressure(*message.header(self), fault, turn.shared)?;
-                    message.set_header(self, plain);
-                    request = plain.as_request();
-                }
-            }
+        self.process(class, request, message, turn, waiter, sink)
+    }
+
+    /// Processes a message that was counted. `request` is the request that it is, if it is one.
+    #[inline(always)]
+    fn process(
+        &mut self,
+        class: Class,
+        request: Option<Request>,
+        message: impl Arriving<Q>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+    ) -> Result<(), FabricError> {
+        if let Some(request) = request {
+            self.solicited = self.solicited.wrapping_add(1);
+            self.take_request(class, request, message, turn, sink)?;
+            // The reply does not wait for the processing of acknowledgements.
+            return self.settle(class, turn.shared);
+        }
+        if let Some(addressee) = message.header(self).as_notification() {
+            self.solicited = self.solicited.wrapping_add(1);
+            self.take_notification(class, addressee, message, turn, sink)?;
+            return self.settle(class, turn.shared);
+        }
+        self.settle(class, turn.shared)?;
+        let len = message.len(self);
+        let kind = match Header::check(message.header(self), len) {
+            Ok(header) => header.kind,
+            Err(fault) => return self.process_without_pressure(class, fault, message, turn, waiter, sink),
         };
         let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!responses));
@@ -110,6 +118,26 @@ impl<Q: QueuePair> Engine<Q> {
             kind => self.receive_rare(class, kind, turn)?,
         }
         Ok(())
+    }
+
+    /// Processes a message whose header is illegal, by `fault`: it is legal without the peer's pressure, on a link that carries that.
+    ///
+    /// Headers without pressure never get here, so the feature costs them nothing.
+    #[cold]
+    #[inline(never)]
+    fn process_without_pressure(
+        &mut self,
+        class: Class,
+        fault: HeaderFault,
+        mut message: impl Arriving<Q>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+    ) -> Result<(), FabricError> {
+        let plain = self.take_pressure(*message.header(self), fault, turn.shared)?;
+        message.set_header(self, plain);
+        // It has no pressure any more, so this function is not called a second time without an error.
+        self.process(class, plain.as_request(), message, turn, waiter, sink)
     }
 
     /// Processes a message without payload of a kind that is rare. Not inlined, to keep it off the path of requests.

@@ -19,10 +19,6 @@ impl<Q: QueuePair> Engine<Q> {
 
     /// Takes the pressure of the peer out of a header that is illegal with it, on a link that has that feature. Returns the header without
     /// it, which is not checked yet.
-    ///
-    /// Headers without pressure never get here, so the feature costs them nothing.
-    #[cold]
-    #[inline(never)]
     pub(super) fn take_pressure(
         &self,
         header: RawHeader,
