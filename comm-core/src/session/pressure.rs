@@ -33,17 +33,15 @@ impl OwnPressure {
 
     /// Returns the pressure if the engine has not written it yet, and counts it as written. Only the holder of the engine calls this.
     pub(super) fn unwritten(&self) -> Option<Pressure> {
-        let set = self.set.load(Ordering::Relaxed);
-        if set == self.written.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.written.store(set, Ordering::Relaxed);
-        Some(Pressure::from_bits(set))
+        let is_written = self.set.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed);
+        (!is_written).then(|| self.write())
     }
 
-    /// Returns the pressure that headers have, or will have on the next link.
-    pub(super) fn written(&self) -> Pressure {
-        Pressure::from_bits(self.written.load(Ordering::Relaxed))
+    /// Returns the pressure, and counts it as written. Only the holder of the engine calls this.
+    pub(super) fn write(&self) -> Pressure {
+        let set = self.set.load(Ordering::Relaxed);
+        self.written.store(set, Ordering::Relaxed);
+        Pressure::from_bits(set)
     }
 }
 
@@ -72,13 +70,13 @@ mod tests {
     #[test]
     fn a_pressure_is_written_once_until_another_one_is_set() {
         let own = OwnPressure::default();
-        assert_eq!((own.unwritten(), own.written()), (None, Pressure::NONE));
+        assert_eq!(own.unwritten(), None);
         assert!(own.set(Pressure::of(8)) && own.set(Pressure::of(8)));
         assert_eq!(own.unwritten(), Some(Pressure::of(8)));
         assert!(!own.set(Pressure::of(8)));
-        assert_eq!((own.unwritten(), own.written()), (None, Pressure::of(8)));
+        assert_eq!(own.unwritten(), None);
         assert!(own.set(Pressure::NONE));
-        assert_eq!(own.unwritten(), Some(Pressure::NONE));
+        assert_eq!((own.write(), own.unwritten()), (Pressure::NONE, None));
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl RawHeader {
     pub fn split_pressure(&self) -> Option<(Pressure, Self)> {
         let pressure = Pressure::from_bits(self.flags >> PRESSURE_SHIFT);
         let has_one = carries_pressure(self.kind) && pressure != Pressure::NONE;
-        has_one.then(|| (pressure, Self { flags: self.flags & !PRESSURE_FLAGS, ..*self }))
+        has_one.then_some((pressure, Self { flags: self.flags & !PRESSURE_FLAGS, ..*self }))
     }
 
     /// Returns the header as little-endian words.

@@ -18,9 +18,16 @@ impl Pressure {
 
     /// Returns the pressure of `messages` messages: the largest one of at most this number.
     pub const fn of(messages: u32) -> Self {
-        // The length of the number in binary.
-        let length = u32::BITS - messages.leading_zeros();
-        if length < MOST as u32 { Self(length as u8) } else { Self::MOST }
+        match messages {
+            0 => Self::NONE,
+            1 => Self(1),
+            2..=3 => Self(2),
+            4..=7 => Self(3),
+            8..=15 => Self(4),
+            16..=31 => Self(5),
+            32..=63 => Self(6),
+            _ => Self::MOST,
+        }
     }
 
     /// Returns the number of messages for which the pressure stands: 0, or a power of two up to 64.
