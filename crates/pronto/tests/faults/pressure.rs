@@ -36,7 +36,7 @@ fn pressure_without_agreement_ends_the_session() {
                 }
                 let mut scenario = Scenario::start_with(node, limits);
                 scenario.assert_works();
-                assert_eq!(scenario.raw.agreement.carries_pressure, false);
+                assert!(!scenario.raw.agreement.carries_pressure);
                 let request = scenario.raw.request::<Add>(1, 1);
                 send(&mut scenario.raw, request, flags, &sum_of(&[1]));
                 scenario.ends_with(PeerFault::Header(HeaderFault::IllegalFlags { kind: 1, flags }));
