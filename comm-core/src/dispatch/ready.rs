@@ -46,6 +46,11 @@ impl<T> Ready<T> {
         self.queues[served?].pop_front()
     }
 
+    /// Returns the number of items that are ready.
+    pub fn len(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+
     /// Returns whether no item of any class is ready.
     pub fn is_empty(&self) -> bool {
         self.queues.iter().all(VecDeque::is_empty)
@@ -81,12 +86,13 @@ mod tests {
     #[test]
     fn control_passes_bulk_and_each_class_keeps_its_order() {
         let mut ready = Ready::new();
-        assert_eq!((ready.is_empty(), ready.pop()), (true, None));
+        assert_eq!((ready.len(), ready.is_empty(), ready.pop()), (0, true, None));
         ready.push(Class::Bulk, "first bulk");
         assert!(!ready.is_empty());
         ready.push(Class::Control, "first control");
         ready.push(Class::Bulk, "second bulk");
         ready.push(Class::Control, "second control");
+        assert_eq!(ready.len(), 4);
         assert_eq!(drain(&mut ready), ["first control", "second control", "first bulk", "second bulk"]);
         assert!(ready.is_empty());
     }

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::ops::Range;
 
-use pronto_wire::{Acks, CallId, Class, Kind, Windows};
+use pronto_wire::{Acks, CallId, Class, FirstWords, Kind, Pressure, Windows};
 
 use super::doorbells::PendingDoorbell;
 use super::greeting::Agreement;
@@ -32,6 +32,10 @@ pub(super) struct Link<Q> {
     pub(super) peer_draining: bool,
     /// True if the session survives the loss of this link.
     pub(super) resumable: bool,
+    /// The first words of the headers that this side sends.
+    pub(super) first_words: FirstWords,
+    /// True if headers may carry the pressure of their sender.
+    pub(super) carries_pressure: bool,
     /// True if either side may ask for the end of the link when it is idle.
     pub(super) pauses: bool,
     pub(super) pausing: Pausing,
@@ -45,7 +49,8 @@ pub(super) struct Link<Q> {
 }
 
 impl<Q: QueuePair> Link<Q> {
-    pub(super) fn new(pairs: [Q; 2], agreement: &Agreement, now: Nanos) -> Self {
+    /// Returns a link on which headers have this pressure, if it has that feature.
+    pub(super) fn new(pairs: [Q; 2], agreement: &Agreement, pressure: Pressure, now: Nanos) -> Self {
         let info = LinkInfo {
             peer: agreement.peer,
             epoch: agreement.epoch,
@@ -55,6 +60,8 @@ impl<Q: QueuePair> Link<Q> {
             evidence: agreement.evidence,
         };
         let resumable = agreement.resumable;
+        let carries_pressure = agreement.carries_pressure;
+        let pressure = if carries_pressure { pressure } else { Pressure::NONE };
         let [control, bulk] = pairs;
         let connection = |class: Class, qp: Q| {
             let [window, peer_window] = agreement.windows(class);
@@ -70,6 +77,8 @@ impl<Q: QueuePair> Link<Q> {
             has_sent: false,
             peer_draining: false,
             resumable,
+            first_words: FirstWords::with(pressure),
+            carries_pressure,
             pauses: resumable && agreement.pauses,
             pausing: Pausing::No,
             usage: Usage::default(),

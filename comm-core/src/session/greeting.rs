@@ -3,10 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pronto_wire::greeting::{PAUSE, VERSIONS};
+use pronto_wire::greeting::{PAUSE, PRESSURE, VERSIONS};
 use pronto_wire::{Class, Epoch, Greeting, GreetingRefusal, NodeId, SessionId, TypeEntry, Windows};
 
 use super::limits::Limits;
+use super::pressure::HeaderPressure;
 use super::rendezvous::MAX_SENDS;
 use crate::fabric::ConnectionLimits;
 
@@ -47,6 +48,8 @@ pub struct Agreement {
     pub grows: bool,
     /// True if either side may ask for the end of the link when it is idle.
     pub pauses: bool,
+    /// True if headers may carry the pressure of their sender.
+    pub carries_pressure: bool,
     /// Receive windows of this side, by class.
     pub windows: [Windows; 2],
     /// Receive windows of the peer, by class.
@@ -64,7 +67,7 @@ pub struct Agreement {
 pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<SessionId>) -> Greeting {
     Greeting {
         versions: VERSIONS,
-        features: PAUSE,
+        features: PAUSE | pressure_feature(limits),
         node: me.node,
         epoch: me.epoch,
         target,
@@ -72,6 +75,14 @@ pub fn greet(me: &Identity, limits: &Limits, target: NodeId, session: Option<Ses
         windows: Class::ALL.map(|class| limits.window(class)),
         name: me.name.clone(),
         types: me.types.clone(),
+    }
+}
+
+/// Returns the feature bit for pressure in headers, if this side wants it.
+const fn pressure_feature(limits: &Limits) -> u64 {
+    match limits.pressure {
+        HeaderPressure::Off => 0,
+        HeaderPressure::Carried => PRESSURE,
     }
 }
 
@@ -148,6 +159,7 @@ pub fn agree(
         evidence,
         grows: true,
         pauses: theirs.features & PAUSE != 0,
+        carries_pressure: theirs.features & pressure_feature(limits) != 0,
         windows: Class::ALL.map(|class| limits.window(class)),
         peer_windows: theirs.windows,
         types: theirs.types,
@@ -245,6 +257,25 @@ mod tests {
         assert_eq!(outcome(&one, Greeting { node: NodeId(1), ..good() }), Err(GreetingRefusal::SameId));
         assert_eq!(outcome(&one, Greeting { versions: (7, 9), ..good() }), Err(GreetingRefusal::Version));
         assert_eq!(outcome(&node(1, 6), good()), Err(GreetingRefusal::Layout));
+    }
+
+    /// Shows: protocol.pressure
+    #[test]
+    fn pressure_is_carried_only_if_both_sides_want_it() {
+        let (one, two) = (node(1, 5), node(2, 5));
+        let of = |pressure| Limits { pressure, ..Limits::default() };
+        let bit = |limits: &Limits| greet(&two, limits, NodeId(1), None).features & PRESSURE;
+        assert_eq!([HeaderPressure::Off, HeaderPressure::Carried].map(|choice| bit(&of(choice))), [0, 4]);
+        for (mine, theirs, carries) in [
+            (HeaderPressure::Off, HeaderPressure::Off, false),
+            (HeaderPressure::Off, HeaderPressure::Carried, false),
+            (HeaderPressure::Carried, HeaderPressure::Off, false),
+            (HeaderPressure::Carried, HeaderPressure::Carried, true),
+        ] {
+            let theirs = Authenticated::claimed(greet(&two, &of(theirs), NodeId(1), None));
+            let agreement = agree(&one, &of(mine), theirs, SessionId(1), None).expect("the greetings agree");
+            assert_eq!(agreement.carries_pressure, carries);
+        }
     }
 
     /// Shows: protocol.session, protocol.resumed

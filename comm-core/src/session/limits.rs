@@ -3,6 +3,7 @@
 use pronto_wire::{Class, Windows};
 
 use super::doorbells::Doorbells;
+use super::pressure::HeaderPressure;
 use crate::buf::Placement;
 use crate::time::Nanos;
 
@@ -34,6 +35,8 @@ pub struct Limits {
     pub doorbells: Doorbells,
     /// Choice of a chunk of send memory for the next buffer.
     pub placement: Placement,
+    /// Choice whether headers carry the pressure of their sender.
+    pub pressure: HeaderPressure,
 }
 
 /// Maximum number of control messages in flight on one connection: a credit return, a heartbeat, a goodbye, and five cancels.
@@ -52,6 +55,7 @@ impl Default for Limits {
             pause_after: Nanos::NEVER,
             doorbells: Doorbells::Shared,
             placement: Placement::HotFirst,
+            pressure: HeaderPressure::Off,
         }
     }
 }

@@ -54,6 +54,7 @@ mod last_down;
 mod peer_types;
 mod permissions;
 mod phase;
+mod pressure;
 mod rendezvous;
 mod response_overflow;
 mod work;
@@ -80,6 +81,7 @@ pub use one_sided::Access;
 pub use outgoing::{Carrier, Outgoing, OutgoingPayload};
 pub use peer_types::{PeerTypes, TypeKey, TypeLookup};
 pub use permissions::Permissions;
+pub use pressure::HeaderPressure;
 pub use rendezvous::{
     Chunking, LeftSend, Lent, MAX_PARKED_LEN, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer,
     Offered,

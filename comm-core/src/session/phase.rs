@@ -149,7 +149,7 @@ impl<Q> Phase<Q> {
 
 #[cfg(test)]
 mod tests {
-    use pronto_wire::{Epoch, NodeId, SessionId, Windows};
+    use pronto_wire::{Epoch, FirstWords, NodeId, SessionId, Windows};
 
     use super::super::greeting::Evidence;
     use super::*;
@@ -183,6 +183,8 @@ mod tests {
             has_sent: false,
             peer_draining: false,
             resumable: true,
+            first_words: FirstWords::PLAIN,
+            carries_pressure: false,
             pauses: true,
             pausing: Pausing::No,
             usage: Usage::default(),

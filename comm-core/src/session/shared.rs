@@ -18,6 +18,7 @@ use super::outgoing::Submitted;
 use super::pausing::Demand;
 use super::peer_types::{PeerTypes, TypeKey, TypeLookup};
 use super::permissions::Permissions;
+use super::pressure::{OwnPressure, PeerPressure};
 use super::rendezvous::Rendezvous;
 use super::response_overflow::ResponseOverflow;
 use super::send_error::{MessageName, SendError};
@@ -70,6 +71,8 @@ pub struct Shared<L> {
     pub(super) reply_waits: WaitHistory,
     /// History of waits for room to send.
     pub(super) room_waits: WaitHistory,
+    pub(super) own_pressure: OwnPressure,
+    pub(super) peer_pressure: PeerPressure,
     pub(super) stats: Stats,
 }
 
@@ -103,6 +106,8 @@ impl<L: Payload> Shared<L> {
             wait_override: OverrideCell::default(),
             reply_waits: WaitHistory::default(),
             room_waits: WaitHistory::default(),
+            own_pressure: OwnPressure::default(),
+            peer_pressure: PeerPressure::default(),
             stats: Stats::default(),
         }
     }

@@ -17,6 +17,7 @@ use crate::actuator::{self, ActuateError, Actuator, ActuatorKind, Restored};
 use crate::diag::Connection;
 use crate::group::{Member, Members};
 use crate::journal::{self, Journal, JournalError};
+use crate::own::OwnMessages;
 use crate::process::{Identity, Waiting};
 use crate::reports::Reports;
 use crate::sensor::Sensor;
@@ -59,6 +60,9 @@ pub struct Coscheduler {
     journal: Journal,
     processes: BTreeMap<u32, Process>,
     reports: Reports,
+    /// The messages of this process in the present period.
+    own: OwnMessages,
+    own_pid: u32,
     /// Processes whose sockets the last scan could not read.
     failed: BTreeSet<u32>,
     /// The last sample failed.
@@ -133,6 +137,8 @@ impl Coscheduler {
             journal,
             processes: BTreeMap::new(),
             reports: Reports::default(),
+            own: OwnMessages::default(),
+            own_pid: std::process::id(),
             failed: BTreeSet::new(),
             samples_fail: false,
             reported: BTreeSet::new(),
@@ -164,6 +170,7 @@ impl Coscheduler {
         for pid in self.processes.keys().copied().collect::<Vec<_>>() {
             self.decide(pid, &mut problems);
         }
+        self.own = OwnMessages::default();
         self.totals.ticks += 1;
         let worked = begun.elapsed();
         self.totals.worked += worked;
@@ -244,12 +251,18 @@ impl Coscheduler {
             Policy::Dynamic => Rule::Dynamic,
             Policy::Predictive | Policy::Carried => Rule::Predictive,
         };
-        let current = rule.current(Measure::BytesAndMessages, &queues);
+        let own = if pid == self.own_pid { self.own } else { OwnMessages::default() };
+        let counted = match rule {
+            Rule::Predictive => own.local.into(),
+            _ => 0,
+        };
+        let current = rule.current(Measure::BytesAndMessages, &queues).plus(Level::packets(counted));
         process.frequency = process.frequency.advanced(current, past);
         if self.settings.policy == Policy::Carried {
             let reports = &self.reports;
             let reported = self.sensor.connections(pid).map(|connection| reports.level(connection));
-            process.carried = process.carried.advanced(reported.max().unwrap_or(Level::ZERO), past);
+            let in_headers = Level::packets(own.of_peers.into());
+            process.carried = process.carried.advanced(reported.fold(in_headers, Level::max), past);
         }
         let most = self.settings.most;
         let weight = match self.settings.policy {
@@ -282,6 +295,22 @@ impl Coscheduler {
     /// not repeated, and bounded: a peer can raise a process of a group no further than its own queues can.
     pub fn receive(&mut self, peer: u16, reports: impl IntoIterator<Item = (Connection, Level)>) {
         self.reports.receive(peer, reports);
+    }
+
+    /// Receives the messages of this process, which belongs to a group of [`Members::Own`]. The largest numbers count in the next period, as
+    /// queues of sockets do: the weight is bounded, whatever peers write into their headers.
+    pub fn receive_own(&mut self, messages: OwnMessages) {
+        let OwnMessages { local, of_peers } = self.own;
+        self.own =
+            OwnMessages { local: local.max(messages.local), of_peers: of_peers.max(messages.of_peers) };
+    }
+
+    /// Returns the frequency of this process in whole messages, for the headers of its node; without what peers have reported, so that two
+    /// processes do not raise each other for ever. Zero unless the policy is [`Policy::Carried`].
+    #[must_use]
+    pub fn own_messages(&self) -> u32 {
+        let own = self.processes.get(&self.own_pid).filter(|_| self.settings.policy == Policy::Carried);
+        own.map_or(0, |process| u32::try_from(process.frequency.level().whole()).unwrap_or(u32::MAX))
     }
 
     /// Returns the connections of processes that communicate, with their frequencies, for the nodes at the other ends; in the form for

@@ -16,6 +16,8 @@ const NAME: usize = 15;
 pub enum Members {
     /// The descendants of a process, without itself.
     DescendantsOf(u32),
+    /// This process, without its descendants: a program that coschedules itself.
+    Own,
     /// A process and its descendants.
     Family(u32),
     /// All processes with this name and their descendants. The kernel keeps 15 bytes of a name.
@@ -36,16 +38,20 @@ pub struct Member {
 }
 
 impl Members {
-    /// Returns the processes that belong to the group now. Processes that end meanwhile may be missing. This process is never among them.
+    /// Returns the processes that belong to the group now. Processes that end meanwhile may be missing. This process belongs only to
+    /// [`Self::Own`].
     #[must_use]
     pub fn find(&self) -> BTreeMap<u32, Member> {
         let mut pids = match self {
             Self::DescendantsOf(pid) => descendants(*pid).into_iter().collect(),
+            Self::Own => [std::process::id()].into(),
             Self::Family(pid) => with_descendants([*pid].into()),
             Self::Named(name) => with_descendants(named(name)),
             Self::ControlGroup(folder) => in_control_group(folder),
         };
-        pids.remove(&std::process::id());
+        if *self != Self::Own {
+            pids.remove(&std::process::id());
+        }
         let member = |pid: u32| {
             let stat = Stat::of(pid).ok()?;
             Some((pid, Member { identity: stat.identity, parent: stat.parent, command: stat.command }))
@@ -112,6 +118,13 @@ mod tests {
             let family = Members::Family(own).find();
             assert!(family.contains_key(&pid) && !family.contains_key(&own), "{family:?}");
         }
+    }
+
+    #[test]
+    fn this_process_belongs_only_to_its_own_group() {
+        let own = std::process::id();
+        assert_eq!(Members::Own.find().into_keys().collect::<Vec<_>>(), [own]);
+        assert!(!Members::Family(own).find().contains_key(&own));
     }
 
     /// Shows: operations.coschedule-groups

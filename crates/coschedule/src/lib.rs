@@ -6,6 +6,7 @@ mod coscheduler;
 pub mod diag;
 pub mod group;
 pub mod journal;
+pub mod own;
 pub mod process;
 mod reports;
 pub mod sensor;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use nix::errno::Errno;
-use pronto_core::session::{Identity, Limits};
+use pronto_core::session::{HeaderPressure, Identity, Limits};
 use pronto_core::wait::WaitOverride;
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_fabric_tcp::{ReceivePool, TlsBy};
@@ -22,6 +22,7 @@ use pronto_wire::{Epoch, NodeId, TypeEntry, TypeId};
 use crate::access::{Rule, Rules};
 use crate::config::address::Address;
 use crate::config::checks;
+use crate::config::coschedule::CoscheduleConfig;
 use crate::config::{Addresses, Config, ConfigError, EncryptedBy, RECEIVE_BUDGET, network_of};
 use crate::error::NodeError;
 use crate::host::NodeHost;
@@ -135,6 +136,9 @@ impl Builder {
         builder.max_futures = config.max_futures;
         builder.max_peers = config.max_peers;
         builder.limits = config.limits.limits();
+        if config.coschedule.as_ref().is_some_and(CoscheduleConfig::is_carried) {
+            builder = builder.carry_pressure();
+        }
         builder.receive_budget = config.limits.receive_budget.unwrap_or(RECEIVE_BUDGET);
         builder.plaintext = config.plaintext.is_some();
         builder.trust = config.trust_source()?.map(|source| (source, builder.node));
@@ -296,6 +300,13 @@ impl Builder {
     /// Sets all sizes and times of the node's sessions.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Lets headers carry the pressure of their sender, to and from peers that want it, too: [`Node::set_pressure`] and
+    /// [`Node::take_pressure`]. Without, no header of this node has any, and one that arrives with it breaks the protocol.
+    pub fn carry_pressure(mut self) -> Self {
+        self.limits.pressure = HeaderPressure::Carried;
         self
     }
 

@@ -21,7 +21,7 @@ use pronto_progress::{Engine, panic_message};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{Host, Route};
 use pronto_sched_policy::policy::spin::{CpuSupply, SchedClass};
-use pronto_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use pronto_sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use pronto_trust::{Source, TrustError};
 use pronto_wire::NodeId;
 
@@ -97,6 +97,8 @@ pub struct NodeHost {
     sessions_seen: Mutex<BTreeMap<NodeId, SessionSeen>>,
     /// Reasons for the transport of each peer's link.
     choices: Mutex<BTreeMap<NodeId, String>>,
+    /// Pressure of this node, which headers to its peers carry.
+    pub(crate) pressure: AtomicU8,
     pub(crate) stopping: AtomicBool,
     pub(crate) draining: AtomicBool,
     /// Contention state, which decides whether adaptive waits may poll.
@@ -193,6 +195,7 @@ impl NodeHost {
             downs: Mutex::default(),
             sessions_seen: Mutex::default(),
             choices: Mutex::default(),
+            pressure: AtomicU8::new(0),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             waits: ContentionEvidence::new(),
@@ -241,7 +244,12 @@ impl NodeHost {
         if peers.len() >= self.max_peers && !peers.contains_key(&peer) {
             return None;
         }
-        let session = peers.entry(peer).or_insert_with(|| Arc::new(Session::new(peer, self.limits)));
+        let begin = || {
+            let session = Session::new(peer, self.limits);
+            self.begin_pressure(&session);
+            Arc::new(session)
+        };
+        let session = peers.entry(peer).or_insert_with(begin);
         let session = Arc::clone(session);
         drop(peers);
         self.changed();

@@ -12,6 +12,7 @@ mod host;
 mod links;
 mod measure;
 mod node;
+mod pressure;
 mod queue_pair;
 mod rdma;
 pub mod recorder;

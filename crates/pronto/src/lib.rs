@@ -46,6 +46,7 @@ pub use pronto_rpc::{
     InPlace, Key, LayoutHash, Message, NameHash, NodeId, Order, Payload, ReceiveError, RemoteMemory, Request,
     Route, ServiceId, TransferError, Unreadable,
 };
+pub use pronto_wire::Pressure;
 
 #[doc(hidden)]
 pub use pronto_rpc::__private;

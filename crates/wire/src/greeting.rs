@@ -23,6 +23,9 @@ pub const RDMA: u64 = 1;
 /// Feature bit: the node knows the kinds of messages by which two nodes agree to end an idle link. If both sides set it, either may ask for
 /// that.
 pub const PAUSE: u64 = 2;
+/// Feature bit: the node takes part in coscheduling by the sender's pressure in headers. If both sides set it, either may write its
+/// pressure into the flags of its headers.
+pub const PRESSURE: u64 = 4;
 /// Maximum number of message types in a greeting.
 pub const MAX_TYPES: usize = 4096;
 /// Longest node name, bytes.

@@ -16,6 +16,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::{ServiceId, TypeId};
+use crate::pressure::Pressure;
 
 /// Length of the header, bytes.
 pub const HEADER_LEN: usize = 24;
@@ -56,24 +57,30 @@ impl RawHeader {
         zerocopy::transmute!(bytes)
     }
 
-    /// Returns the header of a request that is sent for the first time, equal to the result of [`Header::emit`]. Always inlined, so that
-    /// its three words stay in registers until they are stored in the message slot.
+    /// Returns the header of a request that is sent for the first time, equal to the result of [`Header::emit_with`]. Always inlined, so
+    /// that its three words stay in registers until they are stored in the message slot.
     #[inline(always)]
-    pub fn request(call: CallId, type_id: TypeId, service: ServiceId, deadline_us: u32, acks: Acks) -> Self {
-        let first = u64::from(REQUEST) << 32 | u64::from(type_id.0) << 48;
+    pub fn request(
+        call: CallId,
+        type_id: TypeId,
+        service: ServiceId,
+        deadline_us: u32,
+        (acks, first): (Acks, &FirstWords),
+    ) -> Self {
+        let first = first.request | u64::from(type_id.0) << 48;
         Self::of_words(first, call_word(call) | u64::from(service.0) << 48, last_word(acks, deadline_us))
     }
 
-    /// Returns the header of a reply, equal to the result of [`Header::emit`].
+    /// Returns the header of a reply, equal to the result of [`Header::emit_with`].
     #[inline(always)]
-    pub fn reply(call: CallId, acks: Acks) -> Self {
-        Self::of_words(u64::from(REPLY) << 32, call_word(call), last_word(acks, 0))
+    pub fn reply(call: CallId, (acks, first): (Acks, &FirstWords)) -> Self {
+        Self::of_words(first.reply, call_word(call), last_word(acks, 0))
     }
 
-    /// Returns the header of a notification, equal to the result of [`Header::emit`].
+    /// Returns the header of a notification, equal to the result of [`Header::emit_with`].
     #[inline(always)]
-    pub fn notification(type_id: TypeId, service: ServiceId, acks: Acks) -> Self {
-        let first = u64::from(NOTIFICATION) << 32 | u64::from(type_id.0) << 48;
+    pub fn notification(type_id: TypeId, service: ServiceId, (acks, first): (Acks, &FirstWords)) -> Self {
+        let first = first.notification | u64::from(type_id.0) << 48;
         Self::of_words(first, u64::from(service.0) << 48, last_word(acks, 0))
     }
 
@@ -89,7 +96,7 @@ impl RawHeader {
         Acks { received: self.received.get(), returned: self.returned.get() }
     }
 
-    /// Returns whether this is the reply to `call`, with no other field set. Decides like [`Header::check`], but by comparing words.
+    /// Returns whether this is the reply to `call`, with no other field and no flag set. Decides like [`Header::check`], but by comparing words.
     #[inline]
     pub fn is_reply_to(&self, call: CallId) -> bool {
         let [first, second, third] = self.words();
@@ -125,6 +132,14 @@ impl RawHeader {
         let is_plain = flags == 0 && second << 16 == 0 && third >> 32 == 0;
         (kind == NOTIFICATION && is_plain)
             .then(|| (TypeId(u16::from_le_bytes(type_id)), ServiceId((second >> 48) as u16)))
+    }
+
+    /// Returns the sender's pressure and the header without it, if the header has one and is of a kind that may have one. Without the
+    /// agreement of both sides such a header is illegal.
+    pub fn split_pressure(&self) -> Option<(Pressure, Self)> {
+        let pressure = Pressure::from_bits(self.flags >> PRESSURE_SHIFT);
+        let has_one = carries_pressure(self.kind) && pressure != Pressure::NONE;
+        has_one.then_some((pressure, Self { flags: self.flags & !PRESSURE_FLAGS, ..*self }))
     }
 
     /// Returns the header as little-endian words.
@@ -350,6 +365,18 @@ const PAUSE_ACCEPTED: u8 = 12;
 const PAUSE_DECLINED: u8 = 13;
 
 const FLAG_RESENT: u8 = 1;
+/// The flags that hold the sender's pressure.
+const PRESSURE_FLAGS: u8 = Pressure::MOST.as_bits() << PRESSURE_SHIFT;
+const PRESSURE_SHIFT: u32 = 5;
+
+const _: () = assert!(
+    PRESSURE_FLAGS & FLAG_RESENT == 0 && PRESSURE_FLAGS >> PRESSURE_SHIFT == Pressure::MOST.as_bits()
+);
+
+/// Returns whether headers of this kind may have the sender's pressure: messages of programs, not those of the protocol itself.
+const fn carries_pressure(kind: u8) -> bool {
+    REQUEST <= kind && kind <= FAILURE
+}
 
 const CALL_FIELDS: u8 = 1;
 const TYPE_FIELD: u8 = 2;
@@ -380,6 +407,32 @@ fn call_word(call: CallId) -> u64 {
 #[inline(always)]
 fn last_word(Acks { received, returned }: Acks, deadline_us: u32) -> u64 {
     u64::from(received) | u64::from(returned) << 16 | u64::from(deadline_us) << 32
+}
+
+/// The first words of the headers that a side sends, by kind, without the type: the kind, and this side's pressure in the flags. Composed
+/// when the pressure changes, so that a header with pressure takes no more instructions than one without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstWords {
+    request: u64,
+    notification: u64,
+    reply: u64,
+    flags: u64,
+}
+
+impl FirstWords {
+    /// The first words of headers without pressure.
+    pub const PLAIN: Self = Self::with(Pressure::NONE);
+
+    /// Returns the first words of headers with this pressure.
+    pub const fn with(pressure: Pressure) -> Self {
+        let flags = (pressure.as_bits() as u64) << PRESSURE_SHIFT << 40;
+        Self {
+            request: (REQUEST as u64) << 32 | flags,
+            notification: (NOTIFICATION as u64) << 32 | flags,
+            reply: (REPLY as u64) << 32 | flags,
+            flags,
+        }
+    }
 }
 
 /// A checked header.
@@ -480,26 +533,32 @@ impl Header {
         Ok(kind)
     }
 
-    /// Returns the header in wire format, with a zero fabric word.
+    /// Returns the header in wire format, with a zero fabric word and without pressure.
+    #[inline]
+    pub fn emit(&self) -> RawHeader {
+        self.emit_with(&FirstWords::PLAIN)
+    }
+
+    /// Returns the header in wire format, with a zero fabric word, and the pressure of `first` if its kind may have one.
     ///
     /// Composes three words instead of single fields: a copy of the header reads words, and reading a word that was written
     /// in pieces stalls store forwarding.
     #[inline]
-    pub fn emit(&self) -> RawHeader {
+    pub fn emit_with(&self, first: &FirstWords) -> RawHeader {
         let type_field = |type_id: TypeId| u64::from(type_id.0) << 48;
         let service_field = |service: u16| u64::from(service) << 48;
         let (first, call, deadline_us) = match self.kind {
             Kind::Request { call, type_id, service, resent, deadline_us } => {
                 let flags = if resent { u64::from(FLAG_RESENT) << 40 } else { 0 };
-                let first = u64::from(REQUEST) << 32 | flags | type_field(type_id);
+                let first = first.request | flags | type_field(type_id);
                 (first, call_word(call) | service_field(service.0), deadline_us)
             }
             Kind::Notification { type_id, service } => {
-                (u64::from(NOTIFICATION) << 32 | type_field(type_id), service_field(service.0), 0)
+                (first.notification | type_field(type_id), service_field(service.0), 0)
             }
-            Kind::Reply { call } => (u64::from(REPLY) << 32, call_word(call), 0),
+            Kind::Reply { call } => (first.reply, call_word(call), 0),
             Kind::Failure { call, code } => {
-                (u64::from(FAILURE) << 32, call_word(call) | service_field(code as u16), 0)
+                (u64::from(FAILURE) << 32 | first.flags, call_word(call) | service_field(code as u16), 0)
             }
             Kind::Cancel { call } => (u64::from(CANCEL) << 32, call_word(call), 0),
             Kind::Credit => (u64::from(CREDIT) << 32, 0, 0),
@@ -556,13 +615,67 @@ mod tests {
         let (type_id, service, deadline_us) = (TypeId(0x0304), ServiceId(0x0506), 0x3132_3334);
         let kind = Kind::Request { call: CALL, type_id, service, resent: false, deadline_us };
         assert_eq!(
-            RawHeader::request(CALL, type_id, service, deadline_us, ACKS),
+            RawHeader::request(CALL, type_id, service, deadline_us, (ACKS, &FirstWords::PLAIN)),
             Header { kind, acks: ACKS }.emit()
         );
-        let kind = Kind::Reply { call: CALL };
-        assert_eq!(RawHeader::reply(CALL, ACKS), Header { kind, acks: ACKS }.emit());
-        let kind = Kind::Notification { type_id, service };
-        assert_eq!(RawHeader::notification(type_id, service, ACKS), Header { kind, acks: ACKS }.emit());
+        for pressure in (0..=7).map(Pressure::from_bits) {
+            let first = &FirstWords::with(pressure);
+            let composed = RawHeader::request(CALL, type_id, service, deadline_us, (ACKS, first));
+            assert_eq!(composed, Header { kind, acks: ACKS }.emit_with(first));
+            let reply = Header { kind: Kind::Reply { call: CALL }, acks: ACKS };
+            assert_eq!(RawHeader::reply(CALL, (ACKS, first)), reply.emit_with(first));
+            let notification = Header { kind: Kind::Notification { type_id, service }, acks: ACKS };
+            assert_eq!(
+                RawHeader::notification(type_id, service, (ACKS, first)),
+                notification.emit_with(first)
+            );
+        }
+    }
+
+    /// Without pressure every header has the bytes that it has for peers that know none. With pressure only the flags differ.
+    ///
+    /// Shows: protocol.bytes, protocol.flags, protocol.pressure-illegal
+    #[test]
+    fn golden_pressure() {
+        for kind in every_kind() {
+            let header = Header { kind, acks: ACKS };
+            let plain = *header.emit().as_array();
+            assert_eq!(*header.emit_with(&FirstWords::with(Pressure::NONE)).as_array(), plain);
+            for (bits, flags) in [(1, 0x20), (2, 0x40), (3, 0x60), (4, 0x80), (5, 0xa0), (6, 0xc0), (7, 0xe0)]
+            {
+                let pressure = Pressure::from_bits(bits);
+                let pressed = header.emit_with(&FirstWords::with(pressure));
+                let (kind, mut expected) = (plain[4], plain);
+                if kind > FAILURE {
+                    assert_eq!((*pressed.as_array(), pressed.split_pressure()), (plain, None), "{header:?}");
+                    continue;
+                }
+                expected[5] |= flags;
+                assert_eq!(*pressed.as_array(), expected, "{header:?}");
+                assert_eq!(pressed.split_pressure(), Some((pressure, RawHeader::from_array(plain))));
+                // A receiver that has not agreed to it refuses the header, as it refuses any other flag.
+                let fault = HeaderFault::IllegalFlags { kind, flags: expected[5] };
+                assert_eq!(Header::check(&pressed, 0), Err(fault));
+                assert!(!pressed.is_reply_to(CALL) && pressed.as_request().is_none());
+                assert!(pressed.as_notification().is_none());
+            }
+        }
+    }
+
+    /// Shows: protocol.pressure-illegal
+    #[test]
+    fn no_other_flag_and_no_other_kind_has_pressure() {
+        for kind in 0..=u8::MAX {
+            for flags in 0..=u8::MAX {
+                let raw = RawHeader { kind, flags, ..RawHeader::default() };
+                let Some((pressure, plain)) = raw.split_pressure() else {
+                    assert!(flags < 0x20 || !(REQUEST..=FAILURE).contains(&kind), "{raw:?}");
+                    continue;
+                };
+                assert!((REQUEST..=FAILURE).contains(&kind) && pressure != Pressure::NONE);
+                assert_eq!((plain.flags, pressure.as_bits()), (flags % 0x20, flags / 0x20));
+            }
+        }
     }
 
     #[test]
@@ -584,7 +697,7 @@ mod tests {
             |raw| raw.deadline_us = U32::new(1),
         ];
         for stray in strays {
-            let mut raw = RawHeader::notification(TypeId(3), ServiceId(4), ACKS);
+            let mut raw = RawHeader::notification(TypeId(3), ServiceId(4), (ACKS, &FirstWords::PLAIN));
             assert_eq!(raw.as_notification(), Some((TypeId(3), ServiceId(4))));
             stray(&mut raw);
             assert!(raw.as_notification().is_none() && Header::check(&raw, 0).is_err());
@@ -732,8 +845,14 @@ mod tests {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = seed.to_le_bytes()[7] >> (seed.to_le_bytes()[6] % 8);
             }
-            if let Ok(header) = Header::check(&RawHeader::from_array(bytes), 8) {
+            let raw = RawHeader::from_array(bytes);
+            if let Ok(header) = Header::check(&raw, 8) {
                 assert_eq!(header.emit().as_array()[4..], bytes[4..]);
+            }
+            if let Some((pressure, plain)) = raw.split_pressure()
+                && let Ok(header) = Header::check(&plain, 8)
+            {
+                assert_eq!(header.emit_with(&FirstWords::with(pressure)).as_array()[4..], bytes[4..]);
             }
         }
     }

@@ -15,12 +15,14 @@ pub mod greeting;
 pub mod header;
 pub mod id;
 pub mod inline;
+pub mod pressure;
 
 pub use class::Class;
 pub use greeting::{Greeting, GreetingFault, GreetingRefusal, TypeEntry, Windows};
 pub use header::{
-    Acks, CallId, FailureCode, HEADER_LEN, Header, HeaderFault, INLINE_PAYLOAD, Kind, LINE_LEN, RawHeader,
-    Request,
+    Acks, CallId, FailureCode, FirstWords, HEADER_LEN, Header, HeaderFault, INLINE_PAYLOAD, Kind, LINE_LEN,
+    RawHeader, Request,
 };
 pub use id::{Epoch, LayoutHash, NameHash, NodeId, ServiceId, SessionId, TypeId};
 pub use inline::InlinePayload;
+pub use pressure::Pressure;

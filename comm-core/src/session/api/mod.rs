@@ -11,6 +11,7 @@ mod fast_path;
 mod loans;
 mod one_sided;
 mod operating;
+mod pressure;
 mod rendezvous;
 mod room;
 mod send;

@@ -11,6 +11,7 @@ pub(in crate::session) trait Arriving<Q: QueuePair> {
     fn bytes<'a>(&self, engine: &'a Engine<Q>) -> Option<&'a [u8]>;
 
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader;
+    fn set_header(&mut self, engine: &mut Engine<Q>, header: RawHeader);
     fn len(&self, engine: &Engine<Q>) -> usize;
     fn into_payload(self, engine: &Engine<Q>) -> Arrived<Q::Lease>;
 }
@@ -22,6 +23,10 @@ impl<Q: QueuePair> Arriving<Q> for Received<Q::Lease> {
 
     fn header<'a>(&'a self, _: &'a Engine<Q>) -> &'a RawHeader {
         &self.header
+    }
+
+    fn set_header(&mut self, _: &mut Engine<Q>, header: RawHeader) {
+        self.header = header;
     }
 
     fn len(&self, _: &Engine<Q>) -> usize {
@@ -47,6 +52,10 @@ impl<Q: QueuePair> Arriving<Q> for InlineInSlot {
         &engine.inline.header
     }
 
+    fn set_header(&mut self, engine: &mut Engine<Q>, header: RawHeader) {
+        engine.inline.header = header;
+    }
+
     #[inline]
     fn len(&self, engine: &Engine<Q>) -> usize {
         engine.inline.payload.len().into()
@@ -70,6 +79,10 @@ impl<Q: QueuePair> Arriving<Q> for ShortInSlot {
     #[inline]
     fn header<'a>(&'a self, engine: &'a Engine<Q>) -> &'a RawHeader {
         &engine.short.header
+    }
+
+    fn set_header(&mut self, engine: &mut Engine<Q>, header: RawHeader) {
+        engine.short.header = header;
     }
 
     #[inline]

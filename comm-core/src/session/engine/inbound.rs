@@ -1,9 +1,10 @@
 //! Received messages: checking, counting and passing them on.
 
-use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, TypeId};
+use pronto_wire::{CallId, Class, Header, HeaderFault, Kind, RawHeader, Request, ServiceId, TypeId};
 
 use super::Engine;
 use super::arriving::Arriving;
+use super::outbound::OfLink;
 use super::pausing::Answer;
 use crate::buf::Frame;
 use crate::executor::Executor;
@@ -55,6 +56,20 @@ impl<Q: QueuePair> Engine<Q> {
         link.connections[class.index()].count_received(acks);
         turn.shared.stats.messages_received.add_alone(1);
         turn.shared.stats.bytes_received.add_alone(len as u64);
+        self.process(class, request, message, turn, waiter, sink)
+    }
+
+    /// Processes a message that was counted. `request` is the request that it is, if it is one.
+    #[inline(always)]
+    fn process(
+        &mut self,
+        class: Class,
+        request: Option<Request>,
+        message: impl Arriving<Q>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+    ) -> Result<(), FabricError> {
         if let Some(request) = request {
             self.solicited = self.solicited.wrapping_add(1);
             self.take_request(class, request, message, turn, sink)?;
@@ -67,7 +82,11 @@ impl<Q: QueuePair> Engine<Q> {
             return self.settle(class, turn.shared);
         }
         self.settle(class, turn.shared)?;
-        let kind = Header::check(message.header(self), len).map_err(PeerFault::Header)?.kind;
+        let len = message.len(self);
+        let kind = match Header::check(message.header(self), len) {
+            Ok(header) => header.kind,
+            Err(fault) => return self.process_without_pressure(class, fault, message, turn, waiter, sink),
+        };
         let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!responses));
         match kind {
@@ -99,6 +118,26 @@ impl<Q: QueuePair> Engine<Q> {
             kind => self.receive_rare(class, kind, turn)?,
         }
         Ok(())
+    }
+
+    /// Processes a message whose header is illegal, by `fault`: it is legal without the peer's pressure, on a link that carries that.
+    ///
+    /// Headers without pressure never get here, so the feature costs them nothing.
+    #[cold]
+    #[inline(never)]
+    fn process_without_pressure(
+        &mut self,
+        class: Class,
+        fault: HeaderFault,
+        mut message: impl Arriving<Q>,
+        turn: Turn<'_, Q::Lease, impl Executor>,
+        waiter: &mut impl Waiter<Q::Lease>,
+        sink: &mut impl Sink<Q::Lease>,
+    ) -> Result<(), FabricError> {
+        let plain = self.take_pressure(*message.header(self), fault, turn.shared)?;
+        message.set_header(self, plain);
+        // It has no pressure any more, so this function is not called a second time without an error.
+        self.process(class, plain.as_request(), message, turn, waiter, sink)
     }
 
     /// Processes a message without payload of a kind that is rare. Not inlined, to keep it off the path of requests.
@@ -323,7 +362,8 @@ impl<Q: QueuePair> Engine<Q> {
         payload: Gather<'_>,
         shared: &Shared<Q::Lease>,
     ) -> bool {
-        let (header, work) = (|acks| RawHeader::reply(call, acks), (Signal::Unsignalled, payload));
+        let (header, work) =
+            (|of_link: OfLink<'_>| RawHeader::reply(call, of_link), (Signal::Unsignalled, payload));
         if self.post_message(class, header, PendingDoorbell::UNSOLICITED, work, shared).is_err() {
             return false;
         }

@@ -39,7 +39,8 @@ impl<Q: QueuePair> Engine<Q> {
             self.end_session(DownCause::Replaced, turn, sink);
         }
         self.generation = self.generation.wrapping_add(1);
-        let mut link = Link::new(pairs, &agreement, turn.executor.now());
+        let pressure = turn.shared.own_pressure.write();
+        let mut link = Link::new(pairs, &agreement, pressure, turn.executor.now());
         for class in Class::ALL {
             let connection = &mut link.connections[class.index()];
             let config =

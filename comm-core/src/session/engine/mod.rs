@@ -15,6 +15,7 @@ mod lifecycle;
 mod one_sided;
 mod outbound;
 mod pausing;
+mod pressure;
 mod progress;
 mod rendezvous;
 mod renew;

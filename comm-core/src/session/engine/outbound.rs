@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use pronto_sync::atomic::Ordering;
-use pronto_wire::{Acks, CallId, Class, Header, Kind, RawHeader, ServiceId, TypeId};
+use pronto_wire::{Acks, CallId, Class, FirstWords, Header, Kind, RawHeader, ServiceId, TypeId};
 
 use super::Engine;
 use crate::executor::Executor;
@@ -18,6 +18,9 @@ use crate::session::outgoing::{Outgoing, OutgoingPayload, Submitted};
 use crate::session::send_error::SendError;
 use crate::session::shared::{Shared, Turn};
 use crate::session::spec::{CallSpec, timeout_us};
+
+/// The parts of a header that depend on the link, not on the message.
+pub(in crate::session) type OfLink<'l> = (Acks, &'l FirstWords);
 
 /// Owner of the send memory for resend copies.
 const OWNER_RESENT: u32 = u32::MAX;
@@ -98,7 +101,8 @@ impl<Q: QueuePair> Engine<Q> {
         let call = shared.calls.claim_in_engine()?;
         if let Some(credit) = self.credit(class, shared) {
             let deadline_us = timeout_us(timeout);
-            let header = |acks| RawHeader::request(call, type_id, key.service, deadline_us, acks);
+            let header =
+                |of_link: OfLink<'_>| RawHeader::request(call, type_id, key.service, deadline_us, of_link);
             let work = (Signal::Unsignalled, payload);
             if self.post_message(class, header, PendingDoorbell::SOLICITED, work, shared).is_ok() {
                 self.calls.posted(call, class, timeout, resend);
@@ -129,7 +133,7 @@ impl<Q: QueuePair> Engine<Q> {
             self.connection(class).stream.refused();
             return Err(NoCredit);
         };
-        let header = |acks| RawHeader::notification(type_id, service, acks);
+        let header = |of_link: OfLink<'_>| RawHeader::notification(type_id, service, of_link);
         let work = (Signal::Unsignalled, payload);
         if self.post_message(class, header, PendingDoorbell::SOLICITED, work, shared).is_err() {
             shared.credits[class.index()].put_back(credit);
@@ -184,7 +188,7 @@ impl<Q: QueuePair> Engine<Q> {
         shared: &Shared<Q::Lease>,
     ) -> Result<(), Outgoing> {
         let (class, kind) = (outgoing.class, outgoing.kind);
-        let header = |acks| Header { kind, acks }.emit();
+        let header = |(acks, first): OfLink<'_>| Header { kind, acks }.emit_with(first);
         // The common case has a separate copy, in which the variant of the payload is a constant.
         if let (OutgoingPayload::Inline(payload), None) = (&outgoing.payload, outgoing.completes) {
             let work = (Signal::Unsignalled, Gather::Inline(payload));
@@ -239,7 +243,7 @@ impl<Q: QueuePair> Engine<Q> {
     pub(in crate::session) fn post_message(
         &mut self,
         class: Class,
-        header: impl FnOnce(Acks) -> RawHeader,
+        header: impl FnOnce(OfLink<'_>) -> RawHeader,
         rings: PendingDoorbell,
         (signal, payload): (Signal, Gather<'_>),
         shared: &Shared<Q::Lease>,
@@ -248,7 +252,7 @@ impl<Q: QueuePair> Engine<Q> {
         let connection = &mut link.connections[class.index()];
         let returned = shared.returned[class.index()].count();
         let acks = connection.acks(returned);
-        let header = header(acks);
+        let header = header((acks, &link.first_words));
         match connection.qp.post(SendWork { signal, operation: Operation::Send { header: &header, payload } })
         {
             Ok(()) => {}

@@ -28,6 +28,7 @@ impl<Q: QueuePair> Engine<Q> {
         let before = core::mem::replace(&mut self.last_tick, now);
         // Calls in the submission queue have deadlines, too.
         self.take_submissions(turn);
+        self.write_pressure(turn.shared);
         self.end_overdue(turn, now);
         self.settle_early(turn.shared);
         self.send_cancels(turn.shared);

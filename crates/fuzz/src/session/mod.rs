@@ -10,7 +10,8 @@
 //! 4. This side holds no more requests than its window permits, whatever the peer sends.
 //! 5. This side sends only valid frames, each request once on a link, and at most one response for each request on a link.
 //! 6. If the link still exists at the end, every delivered request has its response, and a correct peer can call and be called.
-//! 7. After the session nothing is left: no open call, no held payload.
+//! 7. Headers of this side have its pressure if both sides have agreed on that, and are of a kind that may have it; else none.
+//! 8. After the session nothing is left: no open call, no held payload.
 
 mod peer;
 mod play;
@@ -25,6 +26,7 @@ pub fn session(input: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::peer::OF_PEER;
     use super::play;
 
     /// Inputs that find no fault because nothing happens in them would be worthless.
@@ -42,6 +44,9 @@ mod tests {
         assert!(declined.linked && declined.asks_for_pause, "{declined:?}");
         let accepted = play(include_bytes!("../../seeds/session/pause_accepted"));
         assert!(!accepted.linked && accepted.asks_for_pause && accepted.pauses == 1, "{accepted:?}");
+        let pressure = play(include_bytes!("../../seeds/session/pressure"));
+        assert!(pressure.linked && pressure.delivered >= 7 && pressure.replies >= 7, "{pressure:?}");
+        assert!(pressure.pressure >= OF_PEER, "{pressure:?}");
         for corrupt in [
             &include_bytes!("../../seeds/session/flood")[..],
             include_bytes!("../../seeds/session/unknown_kind"),

@@ -6,12 +6,19 @@ use pronto_core::fabric::{
     DoorbellEvent, Gather, Operation, QueuePair as _, SendWork, Signal, poll_by_value,
 };
 use pronto_sim::SimQueuePair;
-use pronto_wire::{Acks, CallId, Class, FailureCode, Header, Kind, RawHeader, ServiceId, TypeId};
+use pronto_wire::{
+    Acks, CallId, Class, FailureCode, FirstWords, Header, Kind, Pressure, RawHeader, ServiceId, TypeId,
+};
 
 use super::side::{REQUESTS, SLOTS};
 
 /// Differences of generations from which on a comparison of generations no longer tells which is later.
 const FAR: u32 = 1 << 20;
+
+/// Pressure in the headers of a correct peer, on links that carry it.
+pub(super) const OF_PEER: Pressure = Pressure::of(3);
+/// Pressure of this side, on links that carry it.
+pub(super) const OF_SIDE: Pressure = Pressure::MOST;
 
 /// A request of this side, as the peer received it.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +42,8 @@ struct Counts {
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pairs: Option<[SimQueuePair; 2]>,
+    /// Whether headers carry the pressure of their sender.
+    pub(super) carries_pressure: bool,
     counts: [Counts; 2],
     /// Number of the link, and of the session.
     pub(super) link: u32,
@@ -63,6 +72,10 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    pub(super) fn new(carries_pressure: bool) -> Self {
+        Self { carries_pressure, ..Self::default() }
+    }
+
     /// Takes its ends of a new link.
     pub(super) fn link(&mut self, pairs: [SimQueuePair; 2]) {
         self.pairs = Some(pairs);
@@ -104,7 +117,9 @@ impl Peer {
         if posted.is_err() || pair.ring_doorbell(DoorbellEvent::Solicited).is_err() {
             return;
         }
-        match Header::check(header, payload.len()).map(|header| header.kind) {
+        let plain = header.split_pressure().filter(|_| self.carries_pressure);
+        let plain = plain.map_or(*header, |(_, plain)| plain);
+        match Header::check(&plain, payload.len()).map(|header| header.kind) {
             Ok(Kind::Request { call, .. }) => {
                 let last = self.generations.get(&call.slot).copied();
                 let ahead = last.map_or(0, |last| call.generation.wrapping_sub(last));
@@ -130,7 +145,8 @@ impl Peer {
 
     /// Sends a frame with the acknowledgements of a correct peer.
     pub(super) fn send_kind(&mut self, class: Class, kind: Kind, payload: &[u8]) {
-        let header = Header { kind, acks: self.acks(class) }.emit();
+        let pressure = if self.carries_pressure { OF_PEER } else { Pressure::NONE };
+        let header = Header { kind, acks: self.acks(class) }.emit_with(&FirstWords::with(pressure));
         self.send(class, &header, payload);
     }
 
@@ -201,8 +217,19 @@ impl Peer {
                 self.pairs.as_mut().map(|pairs| poll_by_value(&mut pairs[class.index()]))
             {
                 frames += 1;
-                let header = Header::check(&frame.header, frame.payload.len());
+                let (pressure, plain) =
+                    frame.header.split_pressure().unwrap_or((Pressure::NONE, frame.header));
+                let header = Header::check(&plain, frame.payload.len());
                 let header = header.unwrap_or_else(|fault| panic!("this side sent a bad frame: {fault}"));
+                let may_have_one = matches!(
+                    header.kind,
+                    Kind::Request { .. }
+                        | Kind::Notification { .. }
+                        | Kind::Reply { .. }
+                        | Kind::Failure { .. }
+                );
+                let expected = if self.carries_pressure && may_have_one { OF_SIDE } else { Pressure::NONE };
+                assert_eq!(pressure, expected, "{header:?}");
                 let counts = &mut self.counts[class.index()];
                 counts.received = counts.received.wrapping_add(1);
                 counts.returned = header.acks.returned;

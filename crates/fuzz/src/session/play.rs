@@ -6,10 +6,11 @@ use pronto_core::session::{DownCause, Links, introduce};
 use pronto_core::{Clock as _, Nanos};
 use pronto_sim::{SimExecutor, SimNode, SimOptions, SimWorld};
 use pronto_wire::{
-    Acks, CallId, Class, FailureCode, HEADER_LEN, Header, Kind, RawHeader, ServiceId, SessionId, TypeId,
+    Acks, CallId, Class, FailureCode, FirstWords, HEADER_LEN, Header, Kind, Pressure, RawHeader, ServiceId,
+    SessionId, TypeId,
 };
 
-use super::peer::Peer;
+use super::peer::{OF_SIDE, Peer};
 use super::side::{HELD, PROMPT, SLOTS, Side, TYPES, identity, limits};
 use crate::bytes::Bytes;
 
@@ -43,6 +44,8 @@ pub(super) struct Played {
     /// Whether this side has asked for a pause, and the number of links that ended in one.
     pub(super) asks_for_pause: bool,
     pub(super) pauses: u64,
+    /// The largest pressure in headers of the peer.
+    pub(super) pressure: Pressure,
 }
 
 /// Plays an input.
@@ -88,11 +91,15 @@ impl Play {
         if options / 6 % 2 == 1 {
             side.session.set_on_demand();
         }
+        let carries_pressure = options / 12 % 2 == 1;
+        if carries_pressure {
+            side.session.set_pressure(OF_SIDE, &side.executor);
+        }
         Self {
             world,
             nodes,
             side,
-            peer: Peer::default(),
+            peer: Peer::new(carries_pressure),
             resumable: options.is_multiple_of(2),
             sessions: 0,
             holds: 0,
@@ -112,6 +119,7 @@ impl Play {
         agreement.session = resumed.unwrap_or(SessionId(self.sessions));
         agreement.resumed = resumed.is_some();
         (agreement.resumable, agreement.local) = (self.resumable, !self.resumable);
+        agreement.carries_pressure = self.peer.carries_pressure;
         let [a, b] = self.nodes;
         let connect = |class| self.world.connect(a, b, agreement.connection(class));
         let [(control, their_control), (bulk, their_bulk)] = Class::ALL.map(connect);
@@ -186,7 +194,10 @@ impl Play {
         let (slot, generation) = (u16::from(bytes.byte()) % (SLOTS + 2), u32::from(bytes.byte()));
         let call = CallId { slot, generation: generation % 16 };
         let type_id = TypeId(u16::from(bytes.byte()) % (TYPES + 1));
-        let service = ServiceId(u16::from(bytes.byte().is_multiple_of(16)));
+        let number = bytes.byte();
+        let service = ServiceId(u16::from(number.is_multiple_of(16)));
+        let pressure =
+            if self.peer.carries_pressure { Pressure::from_bits(number / 32) } else { Pressure::NONE };
         let kind = match bytes.byte() % 10 {
             0 | 1 => Kind::Request { call, type_id, service, resent: false, deadline_us: 0 },
             2 => Kind::Request { call, type_id, service, resent: true, deadline_us: 1 },
@@ -217,7 +228,8 @@ impl Play {
             Kind::Request { .. } | Kind::Notification { .. } | Kind::Reply { .. } | Kind::Failure { .. }
         );
         let len = if has_payload { bytes.below(LONGEST + 1) } else { 0 };
-        self.peer.send(class, &Header { kind, acks }.emit(), bytes.up_to(len));
+        let header = Header { kind, acks }.emit_with(&FirstWords::with(pressure));
+        self.peer.send(class, &header, bytes.up_to(len));
     }
 
     /// Lets the network run.
@@ -327,6 +339,7 @@ impl Play {
         assert_eq!(self.side.session.open_calls(), 0, "calls have outlived the session");
         assert_eq!(self.world.leases(), 0, "payloads have outlived the session");
         Played {
+            pressure: self.side.session.take_pressure(),
             delivered,
             replies: self.side.replies,
             links: self.peer.link,

@@ -1,4 +1,5 @@
-//! Coscheduling, in the configuration of `prontod`. A node itself does not use it.
+//! Coscheduling, in a configuration. `prontod` coschedules by it. A node itself uses only the policy: with `carried`, headers carry the
+//! pressure of their sender.
 
 use std::path::PathBuf;
 
@@ -29,6 +30,13 @@ pub struct CoscheduleConfig {
     /// The processes.
     #[serde(default)]
     pub groups: Vec<CoscheduleGroup>,
+}
+
+impl CoscheduleConfig {
+    /// Returns whether nodes report their pressure to each other.
+    pub(crate) fn is_carried(&self) -> bool {
+        self.policy == "carried"
+    }
 }
 
 /// Processes that are coscheduled, in a configuration: by one of the keys.

@@ -610,6 +610,7 @@ impl LimitsConfig {
                 Some(true) | None => Doorbells::Shared,
             },
             placement: default.placement,
+            pressure: default.pressure,
         }
         .with_liveness(self.liveness_ms.map(Nanos::from_millis), self.heartbeat_ms.map(Nanos::from_millis))
     }

@@ -180,6 +180,13 @@ impl Pool {
         (self.shared.futures - state.free_futures, state.without_place)
     }
 
+    /// Returns the number of messages whose handlers wait, run or have futures.
+    pub(crate) fn messages(&self) -> usize {
+        let state = self.shared.state.lock().expect("no holder panics");
+        let waiting = state.ready.len() + state.lanes.waiting() + state.waiting.len();
+        waiting + state.running + (self.shared.futures - state.free_futures)
+    }
+
     /// Returns whether no job runs or waits, and no future of an async handler exists.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.shared.state.lock().expect("no holder panics");

@@ -36,6 +36,7 @@ mod order;
 mod other_user;
 mod panicked;
 mod permissions;
+mod pressure;
 mod raw_peer;
 mod real_time;
 mod receive_budget;

@@ -31,10 +31,19 @@ enum Handshake {
 impl HalfMade {
     /// Greets `target` at an address as node `id`.
     pub(crate) fn greet(id: u16, target: u16, address: &str) -> Result<Self, GreetingFault> {
+        Self::greet_with(Limits::default(), id, target, address)
+    }
+
+    /// Greets like [`greet`](Self::greet), with these limits.
+    pub(crate) fn greet_with(
+        limits: Limits,
+        id: u16,
+        target: u16,
+        address: &str,
+    ) -> Result<Self, GreetingFault> {
         let (name, layout) = Add::type_key();
         let adds = TypeEntry { name, layout, service: ServiceId(0), type_id: TypeId(0) };
         let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: vec![adds] };
-        let limits = Limits::default();
         let blob = greet(&me, &limits, NodeId(target), None).encode();
         let (reply, handshake) = match address.parse().unwrap() {
             Address::Shm(path) => {

@@ -1,10 +1,12 @@
 //! A peer that greets correctly and then violates the protocol: its session ends with the cause, and other peers are not affected.
 
-use pronto::{CallError, Class, DownCause, Event, Message, Node, NodeId, Peer, ServiceId, WaitPolicy};
+use pronto::{
+    CallError, Class, DownCause, Event, Limits, Message, Node, NodeId, Peer, ServiceId, WaitPolicy,
+};
 use pronto_core::fabric::{FabricError, PeerFault};
 use pronto_wire::{Acks, CallId, FailureCode, Header, HeaderFault, Kind, RawHeader, TypeId};
 
-use crate::raw::{Raw, encoded_in, sum_of};
+use crate::raw::{HalfMade, Raw, encoded_in, sum_of};
 use crate::rig::{
     Add, Fetch, TIMEOUT, TRANSPORTS, Work, add, address, all, client, counter, event, server, shared_run,
     started, until,
@@ -12,7 +14,7 @@ use crate::rig::{
 
 /// A node, a correct peer, and a raw peer that will violate the protocol.
 pub(crate) struct Scenario {
-    node: Node,
+    pub(crate) node: Node,
     good: Node,
     peer: Peer,
     events: pronto::Events,
@@ -21,10 +23,16 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn start(transport: &str, name: &str) -> Self {
-        let (node, address) = started(1, transport, name);
+        Self::start_with(server(1, &address(transport, name)), Limits::default())
+    }
+
+    /// Starts this node, and a raw peer with these limits.
+    pub(crate) fn start_with(node: pronto::Builder, limits: Limits) -> Self {
+        let node = node.start().unwrap();
+        let address = node.listening()[0].to_string();
         let (good, peer) = client(2, &address);
         let events = node.events();
-        let raw = Raw::greet(9, &address);
+        let raw = HalfMade::greet_with(limits, 9, 1, &address).unwrap().finish().unwrap();
         event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(info) if info.peer == NodeId(9)));
         Self { node, good, peer, events, raw }
     }

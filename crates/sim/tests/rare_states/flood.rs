@@ -9,7 +9,7 @@ use pronto_core::session::{
     Authenticated, Event, Inbound, Limits, Links, MAX_UNEXPECTED, Offered, Session, Sink, agree, greet,
 };
 use pronto_sim::{SimExecutor, SimLease, SimOptions, SimQueuePair, SimWorld};
-use pronto_wire::{Acks, CallId, Class, NodeId, RawHeader, ServiceId, SessionId, TypeId};
+use pronto_wire::{Acks, CallId, Class, FirstWords, NodeId, RawHeader, ServiceId, SessionId, TypeId};
 
 use super::pair::{SimSession, few, identity};
 
@@ -62,7 +62,7 @@ impl Flood {
     fn offer(&mut self, call: CallId, offered: Offered) {
         let class = Class::Bulk.index();
         let acks = Acks { received: self.received[class], returned: 0 };
-        let header = RawHeader::request(call, TypeId(2), ServiceId(0), 0, acks);
+        let header = RawHeader::request(call, TypeId(2), ServiceId(0), 0, (acks, &FirstWords::PLAIN));
         let operation = Operation::Send { header: &header, payload: Gather::Short(&[0; 16]) };
         let posted = self.pairs[class].post(SendWork { signal: Signal::Unsignalled, operation });
         assert!(

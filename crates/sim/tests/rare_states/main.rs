@@ -16,4 +16,5 @@ mod many_offers;
 mod many_responses;
 mod pair;
 mod panicked;
+mod pressure;
 mod while_away;
