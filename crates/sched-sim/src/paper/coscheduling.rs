@@ -24,6 +24,7 @@ use crate::link::Link;
 use crate::policy::Policy;
 use crate::policy::boosted::{Boosted, Trigger};
 use crate::policy::coscheduled::{Coscheduled, Past, Pressure};
+use crate::policy::observed::{Observed, Pattern};
 use crate::policy::slotted::{Master, Row, Slotted, Switch};
 use crate::policy::strobed::Strobed;
 use crate::program::Wait;
@@ -95,6 +96,8 @@ pub enum App {
     Is,
     /// NAS MG, class A.
     Mg,
+    /// NAS MG of another class.
+    MgOf(mg::Class),
     /// IS of class A and MG of another class at the same time.
     Both(mg::Class),
     /// Master and slaves.
@@ -167,6 +170,8 @@ pub struct Outcome {
     pub events: u64,
     /// Share of the CPUs that local tasks had.
     pub local_share: f64,
+    /// CPU time of the first job's tasks as a share of the time from their begin to their end.
+    pub computing: f64,
 }
 
 impl Setting {
@@ -199,7 +204,7 @@ impl App {
     pub const fn jobs(self) -> &'static [&'static str] {
         match self {
             Self::Is => &["is"],
-            Self::Mg => &["mg"],
+            Self::Mg | Self::MgOf(_) => &["mg"],
             Self::Both(_) => &["is", "mg"],
             Self::MasterSlave => &["master-slave"],
             Self::Stencil(_) => &["stencil"],
@@ -227,6 +232,29 @@ impl App {
 /// Runs the setting.
 #[must_use]
 pub fn run(setting: &Setting) -> Outcome {
+    let finished = simulate(setting, policy);
+    outcome(&finished.cluster, setting, &finished.jobs, &finished.locals)
+}
+
+/// Runs the setting, and observes the message pattern of its first job. The predictions of PRED with each of `pasts` are
+/// compared.
+#[must_use]
+pub fn observe(setting: &Setting, pasts: &[Share]) -> (Outcome, Pattern) {
+    let finished = simulate(setting, |setting, plan| Box::new(Observed::new(policy(setting, plan), pasts)));
+    let outcome = outcome(&finished.cluster, setting, &finished.jobs, &finished.locals);
+    let observed: &Observed = finished.cluster.policy().expect("the run has this policy");
+    let pattern = observed.pattern(&finished.jobs[0]);
+    (outcome, pattern)
+}
+
+/// A run that is over.
+struct Finished {
+    cluster: Cluster,
+    jobs: Vec<Vec<TaskId>>,
+    locals: Vec<TaskId>,
+}
+
+fn simulate(setting: &Setting, policy: impl FnOnce(&Setting, &Plan) -> Box<dyn Policy>) -> Finished {
     let mut random = Random::stream(setting.seed, u64::MAX - 1);
     let options = Options {
         switch: Nanos::from_micros(10),
@@ -267,7 +295,7 @@ pub fn run(setting: &Setting) -> Outcome {
     while cluster.now() < MOST && !awaited.iter().all(|task| cluster.task(*task).usage().ended.is_some()) {
         cluster.run_until(cluster.now().after(LOOK));
     }
-    outcome(&cluster, setting, &jobs, &locals)
+    Finished { cluster, jobs, locals }
 }
 
 /// The planned tasks, numbered in the order of spawning, jobs first.
@@ -280,7 +308,7 @@ impl Plan {
     fn of(setting: &Setting) -> Self {
         let nodes = setting.app.nodes();
         let sizes: &[usize] = match setting.app {
-            App::Is | App::Mg | App::Stencil(_) => &[nodes],
+            App::Is | App::Mg | App::MgOf(_) | App::Stencil(_) => &[nodes],
             App::Both(_) => &[nodes, nodes],
             App::MasterSlave => &[1 + 2 * (NODES - 1)],
         };
@@ -343,6 +371,7 @@ fn spawn_jobs(
     match setting.app {
         App::Is => vec![is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks],
         App::Mg => vec![mg::spawn(cluster, nodes, mg::Class::A, &terms(1)).tasks],
+        App::MgOf(class) => vec![mg::spawn(cluster, nodes, class, &terms(1)).tasks],
         App::Both(class) => vec![
             is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks,
             mg::spawn(cluster, nodes, class, &terms(1)).tasks,
@@ -383,8 +412,13 @@ fn outcome(cluster: &Cluster, setting: &Setting, jobs: &[Vec<TaskId>], locals: &
     let ran: f64 = locals.iter().map(|task| seconds(cluster.task(*task).usage().ran)).sum();
     #[expect(clippy::cast_precision_loss, reason = "there are few nodes")]
     let all = simulated * setting.app.nodes() as f64;
+    let first = jobs.first().map_or(&[][..], Vec::as_slice);
+    let begun = setting.app.begin();
+    let present = |task: &TaskId| seconds(ended(task).unwrap_or(cluster.now()).since(begun));
+    let computed: f64 = first.iter().map(|task| seconds(cluster.task(*task).usage().ran)).sum();
     Outcome {
         jobs: jobs.iter().map(took).collect(),
+        computing: computed / first.iter().map(present).sum::<f64>(),
         locals: of_locals.filter(|all| !all.is_empty()).map(mean),
         simulated,
         events: cluster.events(),

@@ -15,6 +15,7 @@ use pronto_sched_policy::policy::time::Nanos;
 pub mod boosted;
 pub mod coscheduled;
 pub mod counter_rule;
+pub mod observed;
 pub mod slotted;
 pub mod strobed;
 pub mod unblocked;
