@@ -14,6 +14,7 @@
 
 use pronto_sched_policy::policy::boost;
 use pronto_sched_policy::policy::coschedule::{self, Prediction, Reading};
+use pronto_sched_policy::policy::costs::Costs;
 use pronto_sched_policy::policy::occupancy::Measure;
 use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::time::Nanos;
@@ -24,13 +25,14 @@ use crate::link::Link;
 use crate::policy::Policy;
 use crate::policy::boosted::{Boosted, Trigger};
 use crate::policy::coscheduled::{Coscheduled, Past, Pressure};
+use crate::policy::costed::Costed;
 use crate::policy::observed::{Observed, Pattern};
 use crate::policy::slotted::{Master, Row, Slotted, Switch};
 use crate::policy::strobed::Strobed;
 use crate::program::Wait;
 use crate::random::Random;
-use crate::scheduler::linux2::{Linux2, Preemption, Version};
-use crate::task::TaskOptions;
+use crate::scheduler::linux2::{self, Linux2, Preemption, Version};
+use crate::task::{Faults, TaskOptions};
 use crate::workload::compute::Compute;
 use crate::workload::master_slave::{self, MasterSlave};
 use crate::workload::parallel::{Rounds, Terms, is, mg, stencil};
@@ -58,6 +60,9 @@ const GRID_BEGIN: Nanos = Nanos::from_millis(1_000);
 const GRID_LOCALS_BEGIN: Nanos = Nanos::from_millis(900);
 const SPAWN: Nanos = Nanos::from_millis(50);
 
+/// CPU time of a context switch.
+const SWITCH: Nanos = Nanos::from_micros(10);
+
 /// Longest simulated time of a run.
 const MOST: Nanos = Nanos::from_millis(4_000_000);
 
@@ -73,6 +78,8 @@ pub enum Scheme {
     Auto(Measure),
     /// PRED with pressure carried in messages.
     Carried(Prediction),
+    /// PRED+: PRED with latency, page faults and switches as further inputs.
+    Costed(Prediction),
     /// All nodes switch at the same time.
     Gang,
     /// A master announces the switches; it may crash.
@@ -153,6 +160,10 @@ pub struct Setting {
     pub measured: Measured,
     /// The network.
     pub link: Link,
+    /// CPU time of a switch.
+    pub switch: Nanos,
+    /// Page faults of the tasks of jobs; `None` if all programs fit into memory, as in the paper.
+    pub faults: Option<Faults>,
     /// Seed of clock phases, drift and begin times.
     pub seed: u64,
 }
@@ -187,6 +198,8 @@ impl Setting {
             locals,
             measured: Measured::Jobs,
             link: Link::ETHERNET_100,
+            switch: SWITCH,
+            faults: None,
             seed,
         }
     }
@@ -257,7 +270,7 @@ struct Finished {
 fn simulate(setting: &Setting, policy: impl FnOnce(&Setting, &Plan) -> Box<dyn Policy>) -> Finished {
     let mut random = Random::stream(setting.seed, u64::MAX - 1);
     let options = Options {
-        switch: Nanos::from_micros(10),
+        switch: setting.switch,
         link: setting.link,
         knows: if setting.scheme == Scheme::Implicit { Knows::Nothing } else { setting.knows },
         ..Options::standard(setting.seed)
@@ -338,6 +351,11 @@ fn policy(setting: &Setting, plan: &Plan) -> Box<dyn Policy> {
     match setting.scheme {
         Scheme::Predicted(prediction) => coscheduled(prediction, Past::Fixed, Pressure::Local),
         Scheme::Carried(prediction) => coscheduled(prediction, Past::Fixed, Pressure::Carried),
+        Scheme::Costed(prediction) => {
+            let round_trip = setting.link.latency.times(2);
+            let costs = Costs { round_trip, switch: setting.switch, tick: linux2::TICK };
+            Box::new(Costed::new(prediction, costs))
+        }
         Scheme::Auto(measure) => {
             let pred = Prediction { measure, ..predicted(coschedule::Policy::Predictive, Share::HALF) };
             coscheduled(pred, Past::Auto, Pressure::Local)
@@ -365,6 +383,7 @@ fn spawn_jobs(
         rounds: if setting.measured == Measured::Jobs { Rounds::Times(rounds) } else { Rounds::Endless },
         tasks: TaskOptions {
             starts: setting.app.begin().after(random.time_below(SPAWN)),
+            faults: setting.faults,
             ..TaskOptions::default()
         },
     };
@@ -501,6 +520,20 @@ mod tests {
         let took = outcome.jobs[0].expect("it ends");
         assert!(took < run(&plain).jobs[0].expect("it ends"), "{took}");
         assert!(outcome.local_share > 0.7, "three of four tasks are local: {}", outcome.local_share);
+    }
+
+    #[test]
+    fn page_faults_lengthen_a_job_and_pred_plus_recovers_some_of_it() {
+        let faults = Faults { every: Nanos::from_millis(50), takes: Nanos::from_millis(10), pages: 16 };
+        let plain = Setting::plain(App::Is, 0, 1);
+        let [without, with] = [None, Some(faults)].map(|faults| mean(&seconds(&Setting { faults, ..plain })));
+        // Each task computes for 6 s: 120 faults of 10 ms.
+        assert!((1.1..1.4).contains(&(with - without)), "{with} {without}");
+        let busy = Setting { faults: Some(faults), ..Setting::plain(App::Is, 5, 1) };
+        let pred = predicted(coschedule::Policy::Predictive, Share::percent(99));
+        let [pred, plus] = [Scheme::Predicted(pred), Scheme::Costed(pred)]
+            .map(|scheme| mean(&seconds(&Setting { scheme, ..busy })));
+        assert!(plus < pred, "{plus} {pred}");
     }
 
     #[test]
