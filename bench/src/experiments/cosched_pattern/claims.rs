@@ -39,16 +39,17 @@ impl Job {
 fn s28a(jobs: &[Job]) -> Option<Claim> {
     let sides: Vec<_> = jobs.iter().map(Job::sensitivity).collect();
     let verdict = interval::verdict(Ordering::Greater, &sides);
-    let measured: Vec<_> = jobs
-        .iter()
-        .map(|job| format!("{} {:.3}:{:.3}", job.name(), job.spread.over_p, job.spread.by_chance))
-        .collect();
+    let to = |job: &Job| format!("{} {:.3}:{:.3}", job.name(), job.spread.over_p, job.spread.by_chance);
+    let clear = |job: &&Job| job.sensitivity() == Some(Ordering::Greater);
+    let found: Vec<_> = jobs.iter().filter(clear).map(to).collect();
+    let measured = format!("{} of {} jobs: {}", found.len(), jobs.len(), found.join(", "));
     let open: Vec<_> = jobs.iter().filter(|job| job.sensitivity().is_none()).map(Job::name).collect();
-    let mut detail = "spread over P and spread of A/A, fractions of LINUX's time".to_owned();
+    let mut detail =
+        "jobs to which P matters: spread over P and spread of A/A, fractions of LINUX's time".to_owned();
     if !open.is_empty() {
         detail += &format!("; not clear of A/A: {}", open.join(", "));
     }
-    (!jobs.is_empty()).then(|| Claim::new("S28a", detail, measured.join(", "), verdict).bar(NEGLIGIBLE))
+    (!jobs.is_empty()).then(|| Claim::new("S28a", detail, measured, verdict).bar(NEGLIGIBLE))
 }
 
 /// The pattern decides how much P matters. What is not clear of A/A counts as nothing.

@@ -433,7 +433,7 @@ fn outcome(cluster: &Cluster, setting: &Setting, jobs: &[Vec<TaskId>], locals: &
     let all = simulated * setting.app.nodes() as f64;
     let first = jobs.first().map_or(&[][..], Vec::as_slice);
     let begun = setting.app.begin();
-    let present = |task: &TaskId| seconds(ended(task).unwrap_or(cluster.now()).since(begun));
+    let present = |task: &TaskId| seconds(ended(task).unwrap_or_else(|| cluster.now()).since(begun));
     let computed: f64 = first.iter().map(|task| seconds(cluster.task(*task).usage().ran)).sum();
     Outcome {
         jobs: jobs.iter().map(took).collect(),
