@@ -56,6 +56,27 @@ fn benchmarks_with_local_tasks_have_rows_and_figures() {
 }
 
 #[test]
+fn jobs_have_a_pattern_and_a_spread_over_p() {
+    let plots = folder("cosched-pattern");
+    let plots_text = plots.display().to_string();
+    let object =
+        json(&["cosched-pattern", "--json", "--quick", "--app", "mg,master-slave", "--plots", &plots_text]);
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    let number = |row: usize, column: &str| rows[row][column].as_f64().unwrap_or_else(|| panic!("{column}"));
+    assert!(number(0, "computing") > 0.8 && number(1, "computing") < 0.4, "{rows:?}");
+    assert!(number(0, "both") > number(1, "both"), "slaves send nothing while they receive: {rows:?}");
+    for row in 0..2 {
+        let past = ["near_0", "p_25", "p_50", "p_75", "near_1"].map(|column| number(row, column));
+        let range = past.iter().copied().fold(0.0, f64::max) - past.iter().copied().fold(9.0, f64::min);
+        assert!((range - number(row, "spread")).abs() < 0.002 && number(row, "spread_aa") > 0.0, "{rows:?}");
+    }
+    assert_eq!(ids(&object), ["S28a", "S28c"], "two jobs have no correlation");
+    let figure = fs::read_to_string(plots.join("cosched-pattern.svg")).expect("the figure was written");
+    assert!(figure.contains("share of computing") && figure.contains("A/A"));
+}
+
+#[test]
 fn the_same_seeds_give_the_same_rows() {
     let args = [
         "wait-sim",

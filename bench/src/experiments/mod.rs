@@ -11,6 +11,7 @@ mod comm_fig4;
 mod completion;
 mod cosched_cost;
 mod cosched_host;
+mod cosched_pattern;
 mod cosched_scale;
 mod cosched_sim;
 mod expedite;
@@ -81,6 +82,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &cosched_host::IN_LAB,
     &cosched_cost::EXPERIMENT,
     &cosched_sim::EXPERIMENT,
+    &cosched_pattern::EXPERIMENT,
     &wait_sim::EXPERIMENT,
     &cosched_scale::EXPERIMENT,
 ];

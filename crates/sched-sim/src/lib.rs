@@ -61,7 +61,8 @@
 //! receiver's (`rq`) until they are read. Bytes occupy a line for their transmission time; the switch has no limit of
 //! its own. Interrupts take no time, and the first CPU of a node handles them. Kernel work takes
 //! [`cluster::Options::call`] and [`cluster::Options::switch`]; unlike in a real kernel, it can be preempted like other
-//! work. Caches, memory and disks are not modelled, so nothing is ever paged.
+//! work. Caches are not modelled. Neither is memory: a task has page faults
+//! at equal intervals of its CPU time if its options say so ([`task::Faults`]), and sleeps while a disk reads its pages.
 #![forbid(unsafe_code)]
 
 pub mod clock;

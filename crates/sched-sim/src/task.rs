@@ -23,14 +23,47 @@ pub struct TaskOptions {
     pub nice: i8,
     /// Time at which the task begins; until then it is asleep.
     pub starts: Nanos,
+    /// Page faults of the task; `None` if its data fit into memory.
+    pub faults: Option<Faults>,
     /// Requested slice, if the scheduler supports it (EEVDF's `sched_runtime`); `None` for the standard one.
     pub slice: Option<Nanos>,
 }
 
 impl Default for TaskOptions {
     fn default() -> Self {
-        Self { process: None, user: UserId(0), nice: 0, starts: Nanos::ZERO, slice: None }
+        Self { process: None, user: UserId(0), nice: 0, starts: Nanos::ZERO, faults: None, slice: None }
     }
+}
+
+/// Page faults of a task whose data do not fit into memory. The task sleeps while its pages are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Faults {
+    /// CPU time from one fault to the next.
+    pub every: Nanos,
+    /// Time to read the pages of one fault. The disk of a node reads for one task at a time.
+    pub takes: Nanos,
+    /// Pages of 4096 bytes that are read at a time.
+    pub pages: u64,
+}
+
+/// Page faults of a task so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paging {
+    pub(crate) faults: Faults,
+    /// CPU time left until the next fault.
+    pub(crate) left: Nanos,
+    pub(crate) disk: Disk,
+}
+
+/// The disk's work for a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// None since the task was last on a CPU.
+    Idle,
+    /// The task sleeps while its pages are read.
+    Reads,
+    /// The pages were read; the task has not been on a CPU since.
+    Done,
 }
 
 /// The state of a task.
@@ -65,6 +98,7 @@ pub struct Task {
     /// Generation of wake-ups, to recognise stale ones.
     pub(crate) generation: u32,
     pub(crate) usage: Usage,
+    pub(crate) paging: Option<Paging>,
     pub(crate) ready_since: Nanos,
 }
 
@@ -125,6 +159,8 @@ pub struct Usage {
     pub delayed: Nanos,
     /// Number of times that it was given a CPU.
     pub dispatches: u64,
+    /// Number of page faults.
+    pub faults: u64,
     /// Time at which it ended.
     pub ended: Option<Nanos>,
 }
@@ -176,6 +212,21 @@ impl Task {
     #[must_use]
     pub fn occupancy(&self) -> &[Occupancy] {
         &self.occupancy
+    }
+
+    /// Returns whether the task sleeps because its pages are being read.
+    #[must_use]
+    pub(crate) fn waits_for_pages(&self) -> bool {
+        self.paging.is_some_and(|paging| paging.disk == Disk::Reads)
+    }
+
+    /// Returns the number of pages that were read for the task since it was last on a CPU.
+    #[must_use]
+    pub fn pages_read(&self) -> u64 {
+        match self.paging {
+            Some(Paging { faults, disk: Disk::Done, .. }) => faults.pages,
+            _ => 0,
+        }
     }
 
     /// Returns CPU time, delays and dispatches, up to the last switch.

@@ -8,7 +8,8 @@ use crate::claim::{Claim, Verdict};
 use crate::interval::{self, Interval};
 
 /// Every claim of a whole run.
-pub(super) const IDS: [&str; 10] = ["S4a", "S4b", "S5", "S11", "S19", "S20", "S22", "S24", "S26a", "S26b"];
+pub(super) const IDS: [&str; 12] =
+    ["S4a", "S4b", "S5", "S11", "S19", "S20", "S22", "S24", "S26a", "S26b", "S27a", "S27b"];
 
 /// The paper's effects begin to show here: "as the multiprogramming level increased" (section 4.1).
 const MANY: usize = 3;
@@ -18,6 +19,9 @@ const SIMILAR: f64 = 0.05;
 
 /// Fraction of a fair share of the CPUs from which the share counts as kept. Chosen by us; no source.
 const KEPT: f64 = 0.95;
+
+/// "Not slower": by less than this share. Chosen by us; no source.
+const NO_SLOWER: f64 = 0.01;
 
 /// The cells of a run, by name.
 pub(super) struct Table<'a>(pub(super) &'a [Cell]);
@@ -31,6 +35,7 @@ const DYN_0: Name = ("dyn", Some("0.01"));
 const DYN_1: Name = ("dyn", Some("0.99"));
 const PRED_0: Name = ("pred", Some("0.01"));
 const PRED_1: Name = ("pred", Some("0.99"));
+const PLUS: Name = ("pred-plus", Some("0.99"));
 
 impl Table<'_> {
     fn cells(&self, app: &str) -> impl Iterator<Item = &Cell> {
@@ -39,7 +44,7 @@ impl Table<'_> {
             cell.timed.name == app
                 && (model.preemption, model.reading) == ("goodness", "text")
                 && model.measure != Some("bytes")
-                && ["linux", "dyn", "pred", "dyn-preempt"].contains(&model.policy)
+                && ["linux", "dyn", "pred", "dyn-preempt", "pred-plus"].contains(&model.policy)
         })
     }
 
@@ -54,7 +59,12 @@ impl Table<'_> {
 
     /// Returns whether one model takes less or more time than another, if that exceeds what seeds differ by.
     fn side(&self, case: (&str, usize), name: Name, than: Name) -> Option<Ordering> {
-        Interval::of(&self.cell(case, name)?.ratios_to(self.cell(case, than)?)).side_of(1.0)
+        self.ratio(case, name, than)?.side_of(1.0)
+    }
+
+    /// Returns the time of one model as a fraction of another's.
+    fn ratio(&self, case: (&str, usize), name: Name, than: Name) -> Option<Interval> {
+        Some(Interval::of(&self.cell(case, name)?.ratios_to(self.cell(case, than)?)))
     }
 
     /// Returns the time as a fraction of LINUX's for each P of some policies, the shortest first.
@@ -100,7 +110,7 @@ fn fair_part(cell: &Cell) -> Option<f64> {
 
 /// Evaluates the claims for which the run has the rows.
 pub(super) fn all(table: &Table<'_>) -> Vec<Claim> {
-    let judges = [s4a, s4b, s5, s11, s19, s20, s22, s24, s26a, s26b];
+    let judges = [s4a, s4b, s5, s11, s19, s20, s22, s24, s26a, s26b, s27a, s27b];
     judges.into_iter().filter_map(|judge| judge(table)).collect()
 }
 
@@ -262,6 +272,31 @@ fn s26b(table: &Table<'_>) -> Option<Claim> {
     let why =
         ". A slave's message is acknowledged before the scheduler runs again: both policies count the same";
     of_cases(table, "S26b", about, why, vec![(name(case), measured, Interval::of(&more).side_of(0.0))])
+}
+
+/// Returns the cases in which PRED+ was compared with PRED, and on which side of `bar` its time is as a fraction of PRED's.
+fn plus_by_pred(table: &Table<'_>, apps: &[&str], bar: f64) -> Vec<Case> {
+    let case = |case: (&str, usize)| {
+        let ratio = table.ratio(case, PLUS, PRED_1)?;
+        Some((name(case), format!("{:.3}", ratio.mean), ratio.side_of(bar)))
+    };
+    apps.iter()
+        .flat_map(|app| table.loads(app).into_iter().map(|load| (*app, load)))
+        .filter_map(case)
+        .collect()
+}
+
+fn s27a(table: &Table<'_>) -> Option<Claim> {
+    let cases = plus_by_pred(table, &["is", "mg"], 1.0 + NO_SLOWER);
+    let about = "fractions of PRED's time, P near 1, where costs are those of the paper";
+    of_cases(table, "S27a", about, "", cases).map(|claim| claim.bar(1.0 + NO_SLOWER))
+}
+
+fn s27b(table: &Table<'_>) -> Option<Claim> {
+    let apps = ["is-faults", "mg-faults", "is-switches", "mg-switches", "is-far", "mg-far"];
+    let about =
+        "fractions of PRED's time, P near 1, with page faults, switches of 1 ms, and messages of 10 ms";
+    of_cases(table, "S27b", about, "", plus_by_pred(table, &apps, 1.0))
 }
 
 /// Returns the name of a benchmark with a number of local tasks.

@@ -1,7 +1,9 @@
 //! Figures 2 to 4 of the paper, and the effects of P and of other policies.
 
-use super::cells::{Cell, TIMED};
-use super::models::{Model, PASTS, others, paper};
+use pronto_sched_sim::paper::coscheduling::App;
+
+use super::cells::{Cell, Conditions, TIMED, Timed};
+use super::models::{Model, PASTS, costly, others, paper};
 use crate::plot::{Axis, BarSeries, Figure, Marks, Panel, Point, Series};
 use crate::sample::approximate;
 
@@ -42,6 +44,11 @@ pub(super) fn all(cells: &[Cell]) -> Vec<Figure> {
             "cosched-p",
             format!("Effect of P, with {most} local tasks"),
             [pasts(cells, "is", "IS", most), pasts(cells, "mg", "MG", most)],
+        ),
+        Figure::of(
+            "cosched-costs",
+            format!("PRED+ where page faults, switches or messages take long, with {most} local tasks"),
+            [costs(cells, "is", "IS", most), costs(cells, "mg", "MG", most)],
         ),
         Figure::of(
             "cosched-rivals",
@@ -133,6 +140,20 @@ fn pasts(cells: &[Cell], app: &str, title: &str, locals: usize) -> Option<Panel>
     Panel::lines(title, x, Axis::zoomed("execution time", "s"), Marks::Joined, series)
 }
 
+/// Returns the execution time of a benchmark by condition.
+fn costs(cells: &[Cell], benchmark: &str, title: &str, load: usize) -> Option<Panel> {
+    let of_benchmark = |timed: &&Timed| {
+        timed.name == benchmark
+            || timed.conditions != Conditions::Paper
+                && timed.app == if benchmark == "is" { App::Is } else { App::Mg }
+    };
+    let apps: Vec<_> = TIMED.iter().filter(of_benchmark).map(|timed| (timed.name, load)).collect();
+    let groups = apps
+        .iter()
+        .map(|(app, _)| app.split_once('-').map_or("as in the paper", |(_, cost)| cost).to_owned());
+    times(cells, (title, "condition"), groups.collect(), &apps, &costly())
+}
+
 /// Returns the execution time of both benchmarks under every policy on one kernel.
 fn rivals(cells: &[Cell], load: usize) -> Option<Panel> {
     // Only the best of the paper's policies, and no crash, because more colours could not be distinguished.
@@ -141,7 +162,7 @@ fn rivals(cells: &[Cell], load: usize) -> Option<Panel> {
     let rival = |model: &Model| {
         (model.preemption, model.reading) == ("goodness", "text")
             && model.measure != Some("bytes")
-            && model.policy != "explicit-crash"
+            && !["explicit-crash", "pred-plus"].contains(&model.policy)
     };
     let models: Vec<_> = of_paper.chain(others().into_iter().filter(rival)).collect();
     let groups = vec!["IS".to_owned(), "MG".to_owned()];

@@ -28,12 +28,13 @@ pub(crate) struct Model {
 pub(crate) const PASTS: [&str; 5] = ["0.01", "0.25", "0.5", "0.75", "0.99"];
 
 /// Names of policies.
-pub(crate) const POLICIES: [&str; 10] = [
+pub(crate) const POLICIES: [&str; 11] = [
     "linux",
     "dyn",
     "pred",
     "dyn-preempt",
     "pred-carried",
+    "pred-plus",
     "pred-auto",
     "gang",
     "explicit",
@@ -67,6 +68,7 @@ impl Model {
         let scheme = match self.scheme {
             Scheme::Predicted(prediction) => Scheme::Predicted(Prediction { measure, ..prediction }),
             Scheme::Carried(prediction) => Scheme::Carried(Prediction { measure, ..prediction }),
+            Scheme::Costed(prediction) => Scheme::Costed(Prediction { measure, ..prediction }),
             other => other,
         };
         Self { measure: Some("bytes"), scheme, ..self }
@@ -122,12 +124,14 @@ pub(crate) fn between() -> Vec<Model> {
 pub(crate) fn others() -> Vec<Model> {
     let pred = Model::of_paper(Policy::Predictive, PASTS[4]);
     let Scheme::Predicted(prediction) = pred.scheme else { unreachable!("PRED predicts") };
+    let plus = Model { policy: "pred-plus", scheme: Scheme::Costed(prediction), ..pred };
     let carried = Model { policy: "pred-carried", scheme: Scheme::Carried(prediction), ..pred };
     let auto = Model { measure: Some("packets"), ..Model::new("pred-auto", Scheme::Auto(Measure::Packets)) };
     let mut models = vec![
         Model::new("dyn-preempt", Scheme::Preempting),
         carried,
         carried.in_bytes(),
+        plus,
         auto,
         Model::new("gang", Scheme::Gang),
         Model::new("explicit", Scheme::Explicit { crash: None }),
@@ -139,6 +143,12 @@ pub(crate) fn others() -> Vec<Model> {
     models.extend(paper.iter().filter(|model| model.measure.is_some()).map(|model| model.in_bytes()));
     models.extend(paper.iter().map(|model| model.by_counter()));
     models
+}
+
+/// Returns the models under conditions that the paper leaves as future work: LINUX, the best PRED of the paper, and PRED+.
+pub(crate) fn costly() -> Vec<Model> {
+    let plus = others().into_iter().filter(|model| model.policy == "pred-plus");
+    [Model::linux(), Model::of_paper(Policy::Predictive, PASTS[4])].into_iter().chain(plus).collect()
 }
 
 /// Returns the scheme of a policy, with P at the end at which the paper found it best.

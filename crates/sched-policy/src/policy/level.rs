@@ -53,6 +53,12 @@ impl Level {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// Returns the difference, at least zero.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// Returns the level multiplied by `count`.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
@@ -94,6 +100,10 @@ mod tests {
         assert_eq!(Level::bytes(u64::MAX), Level::MOST);
         assert_eq!(Level::MOST.plus(Level::PACKET), Level::MOST);
         assert_eq!(Level::MOST.blend(Share::percent(30), Level::MOST).plus(Level(2)), Level::MOST);
+        assert_eq!(
+            (Level::PACKET.minus(Level(1)), Level::ZERO.minus(Level(1))),
+            (Level(ONE - 1), Level::ZERO)
+        );
         assert_eq!(Level::packets(8).blend(Share::percent(75), Level::packets(4)), Level::packets(7));
     }
 }

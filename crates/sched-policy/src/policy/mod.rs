@@ -13,6 +13,7 @@
 //! | [`occupancy`] | the contents of a socket's queues | coscheduling paper, algorithm 3; and ours |
 //! | [`frequency`] | how much a task communicates | coscheduling paper, formula 1, per decision and per time |
 //! | [`coschedule`] | the weight that this adds: LINUX, DYN, PRED | coscheduling paper, algorithm 2 |
+//! | [`costs`] | that weight under PRED+: latency, page faults, switches | coscheduling paper, section 5 (future work); ours |
 //! | [`weight`] | the share of a CPU that a communicating process gets, within a bound | coscheduling paper, section 2; ours |
 //! | [`auto`] | the weight of the past, while running | coscheduling paper, section 5 (future work); ours |
 //! | [`spin`] | how long to poll before sleeping | PIOMan, section 3.4; two-competitive rule; hints; wait history |
@@ -62,6 +63,7 @@ pub mod budget;
 pub mod caps;
 pub mod contention;
 pub mod coschedule;
+pub mod costs;
 pub mod frequency;
 pub mod lanes;
 pub mod level;

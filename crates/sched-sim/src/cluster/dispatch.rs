@@ -10,7 +10,7 @@ use crate::id::{Core, CpuId, NodeId, TaskId};
 use crate::policy::Cause;
 use crate::program::{Op, Step};
 use crate::scheduler::{Last, Reschedule, Then, Waker, When};
-use crate::task::{Doing, State};
+use crate::task::{Disk, Doing, State};
 
 /// Most operations without duration that a program may request in a row; beyond it, the program makes no progress.
 const MAX_STEPS: u32 = 100_000;
@@ -122,6 +122,9 @@ impl Cluster {
         if let Some(task) = after {
             let task = &mut self.tasks[task.index()];
             task.state = State::Running(cpu);
+            if let Some(paging) = &mut task.paging {
+                paging.disk = Disk::Idle;
+            }
             task.usage.delayed = task.usage.delayed.after(now.since(task.ready_since));
             task.usage.dispatches += 1;
             task.work.busy = task.work.busy.after(self.options.switch);
@@ -152,6 +155,9 @@ impl Cluster {
         let task = &mut self.tasks[task.index()];
         task.usage.ran = task.usage.ran.after(ran);
         task.work.busy = task.work.busy.since(ran);
+        if let Some(paging) = &mut task.paging {
+            paging.left = paging.left.since(ran);
+        }
         self.schedulers[node.index()].charge(core, task.slot, ran);
     }
 
@@ -197,7 +203,12 @@ impl Cluster {
         for _ in 0..MAX_STEPS {
             let task = &mut self.tasks[id.index()];
             if task.work.busy > Nanos::ZERO {
-                let until = self.now.after(task.work.busy);
+                let until_fault = task.paging.map_or(Nanos::NEVER, |paging| paging.left);
+                if until_fault == Nanos::ZERO {
+                    self.read_pages(id);
+                    return Progress::Gives(Then::Sleeps);
+                }
+                let until = self.now.after(task.work.busy.min(until_fault));
                 self.arm_done(cpu, until);
                 return Progress::Goes;
             }
@@ -273,6 +284,19 @@ impl Cluster {
         self.count_ready(id, Readiness::Lost);
     }
 
+    /// Puts the task to sleep until the disk of its node has read its pages, after those of other tasks.
+    fn read_pages(&mut self, id: TaskId) {
+        let task = &mut self.tasks[id.index()];
+        let paging = task.paging.as_mut().expect("only a task with page faults gets here");
+        (paging.left, paging.disk) = (paging.faults.every, Disk::Reads);
+        task.usage.faults += 1;
+        task.state = State::Asleep;
+        let node = &mut self.nodes[task.node.index()];
+        node.disk_until = node.disk_until.max(self.now).after(paging.faults.takes);
+        self.queue.enter(node.disk_until, Event::Wake { task: id, generation: task.generation });
+        self.count_ready(id, Readiness::Lost);
+    }
+
     /// Puts the task to sleep until another event wakes it.
     pub(super) fn sleep_until_woken(&mut self, id: TaskId) {
         self.tasks[id.index()].state = State::Asleep;
@@ -345,10 +369,17 @@ impl Cluster {
     }
 
     pub(super) fn sleep_over(&mut self, id: TaskId, generation: u32) {
-        let task = &self.tasks[id.index()];
+        let task = &mut self.tasks[id.index()];
         if task.generation == generation && task.state == State::Asleep {
             let begins = task.usage.dispatches == 0;
-            let cause = if begins { Cause::Start } else { Cause::Timer };
+            let cause = match &mut task.paging {
+                Some(paging) if paging.disk == Disk::Reads => {
+                    paging.disk = Disk::Done;
+                    Cause::Pages
+                }
+                _ if begins => Cause::Start,
+                _ => Cause::Timer,
+            };
             self.wake(id, cause, Waker::Interrupt(Core(0)));
         }
     }

@@ -27,7 +27,7 @@ use crate::program::Program;
 use crate::random::Random;
 use crate::record::Records;
 use crate::scheduler::{Scene, Scheduler, Terms, When};
-use crate::task::{Port, State, Task, TaskOptions, Usage, Work};
+use crate::task::{Disk, Paging, Port, State, Task, TaskOptions, Usage, Work};
 use crate::trace::Trace;
 use crate::workload::compute::Compute;
 
@@ -89,6 +89,8 @@ struct Node {
     current: Vec<Option<Slot>>,
     clock: Clock,
     line: Line,
+    /// Time until which its disk reads pages.
+    disk_until: Nanos,
     /// Number of tasks that run or are ready, including held ones.
     ready: u32,
 }
@@ -201,6 +203,7 @@ impl Cluster {
             current: vec![None; cores.max(1) as usize],
             clock: Clock::new(phase, period, drift),
             line: Line::default(),
+            disk_until: Nanos::ZERO,
             ready: 0,
         });
         self.schedulers.push(scheduler);
@@ -254,6 +257,7 @@ impl Cluster {
             random: Random::stream(self.options.seed, id.0.into()),
             generation: 0,
             usage: Usage::default(),
+            paging: options.faults.map(|faults| Paging { faults, left: faults.every, disk: Disk::Idle }),
             ready_since: Nanos::ZERO,
         });
         self.programs.push(Box::new(Compute::of(Nanos::ZERO)));
@@ -408,5 +412,31 @@ impl Cluster {
     pub fn counter(&self, task: TaskId) -> Option<u32> {
         let task = &self.tasks[task.index()];
         self.schedulers[task.node.index()].counter(task.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::linux2::{Linux2, Version};
+    use crate::task::Faults;
+
+    #[test]
+    fn a_task_with_page_faults_sleeps_while_the_only_disk_of_its_node_reads() {
+        let ms = Nanos::from_millis;
+        let ended = |tasks: usize| {
+            let mut cluster = Cluster::new(Options::standard(1));
+            let node = cluster.add_node(1, Box::new(Linux2::new(Version::V2_2)));
+            let faults = Some(Faults { every: ms(10), takes: ms(30), pages: 16 });
+            let options = TaskOptions { faults, ..TaskOptions::default() };
+            let all: Vec<_> =
+                (0..tasks).map(|_| cluster.spawn(node, options, Box::new(Compute::of(ms(95))))).collect();
+            let end = cluster.run_to_end(ms(10_000)).expect("all end");
+            assert!(all.iter().all(|task| cluster.task(*task).usage().faults == 9));
+            end
+        };
+        assert_eq!(ended(1), ms(95 + 9 * 30));
+        let two = ended(2);
+        assert!(two >= ms(2 * 9 * 30) && two < ms(2 * 9 * 30 + 100), "reads follow each other: {two:?}");
     }
 }

@@ -135,7 +135,7 @@ impl Cluster {
         };
         let node = task.node;
         match task.state {
-            State::Asleep if waits => self.wake(to, Cause::Message, waker),
+            State::Asleep if waits && !task.waits_for_pages() => self.wake(to, Cause::Message, waker),
             State::Running(cpu) if waits => {
                 self.proceed(cpu);
                 self.interrupt(node, waker);
@@ -161,7 +161,7 @@ impl Cluster {
         sent.messages -= u64::from(fragment.last);
         let roomy = sent.bytes <= u64::from(self.options.link.buffer) / ROOM;
         let waits = matches!(task.work.doing, Some(Doing { op: Op::Send { port: through, .. }, .. }) if through == port);
-        if roomy && waits && task.state == State::Asleep {
+        if roomy && waits && task.state == State::Asleep && !task.waits_for_pages() {
             self.wake(id, Cause::Room, Waker::Interrupt(Core(0)));
         }
     }

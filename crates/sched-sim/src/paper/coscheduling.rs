@@ -14,6 +14,7 @@
 
 use pronto_sched_policy::policy::boost;
 use pronto_sched_policy::policy::coschedule::{self, Prediction, Reading};
+use pronto_sched_policy::policy::costs::Costs;
 use pronto_sched_policy::policy::occupancy::Measure;
 use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::time::Nanos;
@@ -24,12 +25,14 @@ use crate::link::Link;
 use crate::policy::Policy;
 use crate::policy::boosted::{Boosted, Trigger};
 use crate::policy::coscheduled::{Coscheduled, Past, Pressure};
+use crate::policy::costed::Costed;
+use crate::policy::observed::{Observed, Pattern};
 use crate::policy::slotted::{Master, Row, Slotted, Switch};
 use crate::policy::strobed::Strobed;
 use crate::program::Wait;
 use crate::random::Random;
-use crate::scheduler::linux2::{Linux2, Preemption, Version};
-use crate::task::TaskOptions;
+use crate::scheduler::linux2::{self, Linux2, Preemption, Version};
+use crate::task::{Faults, TaskOptions};
 use crate::workload::compute::Compute;
 use crate::workload::master_slave::{self, MasterSlave};
 use crate::workload::parallel::{Rounds, Terms, is, mg, stencil};
@@ -57,6 +60,9 @@ const GRID_BEGIN: Nanos = Nanos::from_millis(1_000);
 const GRID_LOCALS_BEGIN: Nanos = Nanos::from_millis(900);
 const SPAWN: Nanos = Nanos::from_millis(50);
 
+/// CPU time of a context switch.
+const SWITCH: Nanos = Nanos::from_micros(10);
+
 /// Longest simulated time of a run.
 const MOST: Nanos = Nanos::from_millis(4_000_000);
 
@@ -72,6 +78,8 @@ pub enum Scheme {
     Auto(Measure),
     /// PRED with pressure carried in messages.
     Carried(Prediction),
+    /// PRED+: PRED with latency, page faults and switches as further inputs.
+    Costed(Prediction),
     /// All nodes switch at the same time.
     Gang,
     /// A master announces the switches; it may crash.
@@ -95,6 +103,8 @@ pub enum App {
     Is,
     /// NAS MG, class A.
     Mg,
+    /// NAS MG of another class.
+    MgOf(mg::Class),
     /// IS of class A and MG of another class at the same time.
     Both(mg::Class),
     /// Master and slaves.
@@ -150,6 +160,10 @@ pub struct Setting {
     pub measured: Measured,
     /// The network.
     pub link: Link,
+    /// CPU time of a switch.
+    pub switch: Nanos,
+    /// Page faults of the tasks of jobs; `None` if all programs fit into memory, as in the paper.
+    pub faults: Option<Faults>,
     /// Seed of clock phases, drift and begin times.
     pub seed: u64,
 }
@@ -167,6 +181,8 @@ pub struct Outcome {
     pub events: u64,
     /// Share of the CPUs that local tasks had.
     pub local_share: f64,
+    /// CPU time of the first job's tasks as a share of the time from their begin to their end.
+    pub computing: f64,
 }
 
 impl Setting {
@@ -182,6 +198,8 @@ impl Setting {
             locals,
             measured: Measured::Jobs,
             link: Link::ETHERNET_100,
+            switch: SWITCH,
+            faults: None,
             seed,
         }
     }
@@ -199,7 +217,7 @@ impl App {
     pub const fn jobs(self) -> &'static [&'static str] {
         match self {
             Self::Is => &["is"],
-            Self::Mg => &["mg"],
+            Self::Mg | Self::MgOf(_) => &["mg"],
             Self::Both(_) => &["is", "mg"],
             Self::MasterSlave => &["master-slave"],
             Self::Stencil(_) => &["stencil"],
@@ -227,9 +245,32 @@ impl App {
 /// Runs the setting.
 #[must_use]
 pub fn run(setting: &Setting) -> Outcome {
+    let finished = simulate(setting, policy);
+    outcome(&finished.cluster, setting, &finished.jobs, &finished.locals)
+}
+
+/// Runs the setting, and observes the message pattern of its first job. The predictions of PRED with each of `pasts` are
+/// compared.
+#[must_use]
+pub fn observe(setting: &Setting, pasts: &[Share]) -> (Outcome, Pattern) {
+    let finished = simulate(setting, |setting, plan| Box::new(Observed::new(policy(setting, plan), pasts)));
+    let outcome = outcome(&finished.cluster, setting, &finished.jobs, &finished.locals);
+    let observed: &Observed = finished.cluster.policy().expect("the run has this policy");
+    let pattern = observed.pattern(&finished.jobs[0]);
+    (outcome, pattern)
+}
+
+/// A run that is over.
+struct Finished {
+    cluster: Cluster,
+    jobs: Vec<Vec<TaskId>>,
+    locals: Vec<TaskId>,
+}
+
+fn simulate(setting: &Setting, policy: impl FnOnce(&Setting, &Plan) -> Box<dyn Policy>) -> Finished {
     let mut random = Random::stream(setting.seed, u64::MAX - 1);
     let options = Options {
-        switch: Nanos::from_micros(10),
+        switch: setting.switch,
         link: setting.link,
         knows: if setting.scheme == Scheme::Implicit { Knows::Nothing } else { setting.knows },
         ..Options::standard(setting.seed)
@@ -267,7 +308,7 @@ pub fn run(setting: &Setting) -> Outcome {
     while cluster.now() < MOST && !awaited.iter().all(|task| cluster.task(*task).usage().ended.is_some()) {
         cluster.run_until(cluster.now().after(LOOK));
     }
-    outcome(&cluster, setting, &jobs, &locals)
+    Finished { cluster, jobs, locals }
 }
 
 /// The planned tasks, numbered in the order of spawning, jobs first.
@@ -280,7 +321,7 @@ impl Plan {
     fn of(setting: &Setting) -> Self {
         let nodes = setting.app.nodes();
         let sizes: &[usize] = match setting.app {
-            App::Is | App::Mg | App::Stencil(_) => &[nodes],
+            App::Is | App::Mg | App::MgOf(_) | App::Stencil(_) => &[nodes],
             App::Both(_) => &[nodes, nodes],
             App::MasterSlave => &[1 + 2 * (NODES - 1)],
         };
@@ -310,6 +351,11 @@ fn policy(setting: &Setting, plan: &Plan) -> Box<dyn Policy> {
     match setting.scheme {
         Scheme::Predicted(prediction) => coscheduled(prediction, Past::Fixed, Pressure::Local),
         Scheme::Carried(prediction) => coscheduled(prediction, Past::Fixed, Pressure::Carried),
+        Scheme::Costed(prediction) => {
+            let round_trip = setting.link.latency.times(2);
+            let costs = Costs { round_trip, switch: setting.switch, tick: linux2::TICK };
+            Box::new(Costed::new(prediction, costs))
+        }
         Scheme::Auto(measure) => {
             let pred = Prediction { measure, ..predicted(coschedule::Policy::Predictive, Share::HALF) };
             coscheduled(pred, Past::Auto, Pressure::Local)
@@ -337,12 +383,14 @@ fn spawn_jobs(
         rounds: if setting.measured == Measured::Jobs { Rounds::Times(rounds) } else { Rounds::Endless },
         tasks: TaskOptions {
             starts: setting.app.begin().after(random.time_below(SPAWN)),
+            faults: setting.faults,
             ..TaskOptions::default()
         },
     };
     match setting.app {
         App::Is => vec![is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks],
         App::Mg => vec![mg::spawn(cluster, nodes, mg::Class::A, &terms(1)).tasks],
+        App::MgOf(class) => vec![mg::spawn(cluster, nodes, class, &terms(1)).tasks],
         App::Both(class) => vec![
             is::spawn(cluster, nodes, is::Class::A, &terms(1)).tasks,
             mg::spawn(cluster, nodes, class, &terms(1)).tasks,
@@ -383,8 +431,13 @@ fn outcome(cluster: &Cluster, setting: &Setting, jobs: &[Vec<TaskId>], locals: &
     let ran: f64 = locals.iter().map(|task| seconds(cluster.task(*task).usage().ran)).sum();
     #[expect(clippy::cast_precision_loss, reason = "there are few nodes")]
     let all = simulated * setting.app.nodes() as f64;
+    let first = jobs.first().map_or(&[][..], Vec::as_slice);
+    let begun = setting.app.begin();
+    let present = |task: &TaskId| seconds(ended(task).unwrap_or_else(|| cluster.now()).since(begun));
+    let computed: f64 = first.iter().map(|task| seconds(cluster.task(*task).usage().ran)).sum();
     Outcome {
         jobs: jobs.iter().map(took).collect(),
+        computing: computed / first.iter().map(present).sum::<f64>(),
         locals: of_locals.filter(|all| !all.is_empty()).map(mean),
         simulated,
         events: cluster.events(),
@@ -467,6 +520,20 @@ mod tests {
         let took = outcome.jobs[0].expect("it ends");
         assert!(took < run(&plain).jobs[0].expect("it ends"), "{took}");
         assert!(outcome.local_share > 0.7, "three of four tasks are local: {}", outcome.local_share);
+    }
+
+    #[test]
+    fn page_faults_lengthen_a_job_and_pred_plus_recovers_some_of_it() {
+        let faults = Faults { every: Nanos::from_millis(50), takes: Nanos::from_millis(10), pages: 16 };
+        let plain = Setting::plain(App::Is, 0, 1);
+        let [without, with] = [None, Some(faults)].map(|faults| mean(&seconds(&Setting { faults, ..plain })));
+        // Each task computes for 6 s: 120 faults of 10 ms.
+        assert!((1.1..1.4).contains(&(with - without)), "{with} {without}");
+        let busy = Setting { faults: Some(faults), ..Setting::plain(App::Is, 5, 1) };
+        let pred = predicted(coschedule::Policy::Predictive, Share::percent(99));
+        let [pred, plus] = [Scheme::Predicted(pred), Scheme::Costed(pred)]
+            .map(|scheme| mean(&seconds(&Setting { scheme, ..busy })));
+        assert!(plus < pred, "{plus} {pred}");
     }
 
     #[test]

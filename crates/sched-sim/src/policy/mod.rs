@@ -14,7 +14,9 @@ use pronto_sched_policy::policy::time::Nanos;
 
 pub mod boosted;
 pub mod coscheduled;
+pub mod costed;
 pub mod counter_rule;
+pub mod observed;
 pub mod slotted;
 pub mod strobed;
 pub mod unblocked;
@@ -226,6 +228,8 @@ pub enum Cause {
     Message,
     /// Its socket has room.
     Room,
+    /// Its pages were read.
+    Pages,
     /// A policy released it.
     Release,
 }
