@@ -52,7 +52,7 @@ fn s28a(jobs: &[Job]) -> Option<Claim> {
     (!jobs.is_empty()).then(|| Claim::new("S28a", detail, measured, verdict).bar(NEGLIGIBLE))
 }
 
-/// The pattern decides how much P matters. What is not clear of A/A counts as nothing.
+/// The pattern decides how much P matters. A spread that is not clear of A/A counts as none.
 fn s28b(jobs: &[Job]) -> Option<Claim> {
     let pair = |job: &Job| {
         let clear = job.sensitivity() == Some(Ordering::Greater);
@@ -117,7 +117,7 @@ fn s28c(jobs: &[Job]) -> Option<Claim> {
     (!jobs.is_empty()).then(|| Claim::new("S28c", detail, measured.join(", "), verdict).bar(1.0 + NEGLIGIBLE))
 }
 
-/// What a long memory keeps is worth the more, the fuller the queues are.
+/// The memory of a long past is worth the more, the fuller the queues are.
 fn s28d(jobs: &[Job]) -> Option<Claim> {
     let pair = |job: &Job| {
         let [near_0, .., near_1] = &job.ratios[..] else { return (f64::NAN, f64::NAN) };

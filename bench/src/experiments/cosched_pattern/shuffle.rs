@@ -1,4 +1,4 @@
-//! What chance alone would show: spreads and correlations of values that are exchanged at random.
+//! The figures of chance alone: spreads and correlations of values that are exchanged at random.
 
 use pronto_sched_sim::random::Random;
 
