@@ -1,6 +1,6 @@
 //! Received messages: checking, counting and passing them on.
 
-use pronto_wire::{CallId, Class, Header, HeaderFault, Kind, RawHeader, Request, ServiceId, TypeId};
+use pronto_wire::{CallId, Class, Header, Kind, RawHeader, Request, ServiceId, TypeId};
 
 use super::Engine;
 use super::arriving::Arriving;
@@ -83,9 +83,8 @@ impl<Q: QueuePair> Engine<Q> {
         }
         self.settle(class, turn.shared)?;
         let len = message.len(self);
-        let kind = match Header::check(message.header(self), len) {
-            Ok(header) => header.kind,
-            Err(fault) => return self.process_without_pressure(class, fault, message, turn, waiter, sink),
+        let Ok(Header { kind, .. }) = Header::check(message.header(self), len) else {
+            return self.process_illegal(class, message, turn, waiter, sink);
         };
         let responses = matches!(kind, Kind::Reply { .. } | Kind::Failure { .. });
         self.solicited = self.solicited.wrapping_add(usize::from(!responses));
@@ -120,23 +119,22 @@ impl<Q: QueuePair> Engine<Q> {
         Ok(())
     }
 
-    /// Processes a message whose header is illegal, by `fault`: it is legal without the peer's pressure, on a link that carries that.
+    /// Processes a message whose header is illegal, unless it is legal without the peer's pressure, on a link that carries that.
     ///
     /// Headers without pressure never get here, so the feature costs them nothing.
     #[cold]
     #[inline(never)]
-    fn process_without_pressure(
+    fn process_illegal(
         &mut self,
         class: Class,
-        fault: HeaderFault,
         mut message: impl Arriving<Q>,
         turn: Turn<'_, Q::Lease, impl Executor>,
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
     ) -> Result<(), FabricError> {
-        let plain = self.take_pressure(*message.header(self), fault, turn.shared)?;
+        let plain = self.take_pressure(*message.header(self), message.len(self), turn.shared)?;
         message.set_header(self, plain);
-        // It has no pressure any more, so this function is not called a second time without an error.
+        // The header is legal now, so this function is not called again.
         self.process(class, plain.as_request(), message, turn, waiter, sink)
     }
 

@@ -1,6 +1,6 @@
 //! The pressure in headers: writing that of this node, and taking that of the peer out of a received header.
 
-use pronto_wire::{FirstWords, HeaderFault, RawHeader};
+use pronto_wire::{FirstWords, Header, Pressure, RawHeader};
 
 use super::Engine;
 use crate::fabric::{FabricError, PeerFault, QueuePair};
@@ -18,17 +18,17 @@ impl<Q: QueuePair> Engine<Q> {
     }
 
     /// Takes the pressure of the peer out of a header that is illegal with it, on a link that has that feature. Returns the header without
-    /// it, which is not checked yet.
+    /// it, which is legal. `len` is the length of the payload.
     pub(super) fn take_pressure(
         &self,
         header: RawHeader,
-        fault: HeaderFault,
+        len: usize,
         shared: &Shared<Q::Lease>,
     ) -> Result<RawHeader, FabricError> {
         let agreed = self.phase.link().is_some_and(|link| link.carries_pressure);
-        let Some((pressure, plain)) = header.split_pressure().filter(|_| agreed) else {
-            return Err(PeerFault::Header(fault).into());
-        };
+        let split = header.split_pressure().filter(|_| agreed);
+        let (pressure, plain) = split.unwrap_or((Pressure::NONE, header));
+        Header::check(&plain, len).map_err(PeerFault::Header)?;
         shared.peer_pressure.enter(pressure);
         Ok(plain)
     }
