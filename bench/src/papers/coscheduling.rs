@@ -25,7 +25,7 @@ pub(super) const PAPER: Paper = Paper {
              much: 1.00 and 1.03, and 1.01 and 0.97, none of them resolved.",
         "P matters to some jobs only, and where it does, P near 1 is best in all cases but one, whatever the message pattern (S28, rows of \
              cosched-pattern). The P that predicts the queues best is often near 0, and a job takes 2 to 12 % longer with it.",
-        "Page faults are the input that pays (S27): a job that continues at once when its pages are read takes 0.83 to 0.86 of PRED's time with \
+        "Page faults are the input that pays (S27): a job that continues immediately when its pages are read takes 0.83 to 0.86 of PRED's time with \
              five local tasks. The cost of switches makes no difference, and to count sent data less on a slow network makes IS slower.",
         "Polling cannot gain where a message takes longer than a wake-up, as on the paper's network (S3). If messages \
              take 2 us and a wake-up 50, polling first takes 0.48 to 0.58 of the time of a fine-grained job with local tasks \
