@@ -31,7 +31,7 @@ pub struct Costs {
     pub tick: Nanos,
 }
 
-/// State of a task apart from its queues.
+/// State of a task other than its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// It is on a CPU.
