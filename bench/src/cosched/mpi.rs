@@ -4,7 +4,7 @@
 //! then becomes the rank.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,7 @@ read -r _ < "$folder/go.$OMPI_COMM_WORLD_RANK"
 exec "$@"
 "#;
 
-/// A job whose ranks wait for their start; killed when dropped.
+/// A job whose ranks wait for their start; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct MpiJob {
     starter: Child,
@@ -126,8 +126,13 @@ impl MpiJob {
 
     /// Runs the job. Returns the results of the ranks.
     pub(crate) fn run(mut self) -> anyhow::Result<Vec<Ran>> {
+        // Opened for both directions, a pipe does not wait for a rank that may have ended. It keeps the line while it is open.
+        let mut pipes = Vec::new();
         for rank in 0..self.ranks.len() {
-            fs::write(self.folder.0.join(format!("go.{rank}")), "go\n").context("starting a rank")?;
+            let pipe = File::options().read(true).write(true).open(self.folder.0.join(format!("go.{rank}")));
+            let mut pipe = pipe.context("opening the pipe of a rank")?;
+            pipe.write_all(b"go\n").context("starting a rank")?;
+            pipes.push(pipe);
         }
         let mut output = String::new();
         let stdout = self.starter.stdout.as_mut().context("mpirun has no standard output")?;

@@ -174,7 +174,16 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
             return Ok(report);
         }
     };
-    let columns = measure_all(run, &bed, &mut report)?;
+    let mut libraries = Library::kept(run.params, "library");
+    let mut class = Class::W;
+    if run.params.quick {
+        class = Class::S;
+        if libraries.len() == Library::NAMES.len() {
+            libraries = vec![Library::Pronto];
+            report.note("a short run is over Pronto; --library names others");
+        }
+    }
+    let columns = measure_all(run, &bed, libraries, class, &mut report)?;
     report.claims = claims(&columns);
     Ok(report)
 }
@@ -190,7 +199,8 @@ fn run_in_lab(run: &mut Run<'_>) -> anyhow::Result<Report> {
         micros(turn),
         micros(slice)
     ));
-    measure_all(run, &bed, &mut report)?;
+    // The lab has no MPI.
+    measure_all(run, &bed, vec![Library::Pronto], Class::S, &mut report)?;
     if turn > slice / 2 {
         report.note(
             "void: a turn is longer than half of a slice, so the order of processes is that of the emulator",
@@ -199,25 +209,22 @@ fn run_in_lab(run: &mut Run<'_>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Measures the selected cells on a test bed, and reports them.
-fn measure_all(run: &mut Run<'_>, bed: &TestBed, report: &mut Report) -> anyhow::Result<Vec<Column>> {
+/// Measures the selected cells on a test bed, and reports them. The jobs have `class` unless one is selected.
+fn measure_all(
+    run: &mut Run<'_>,
+    bed: &TestBed,
+    mut libraries: Vec<Library>,
+    class: Class,
+    report: &mut Report,
+) -> anyhow::Result<Vec<Column>> {
     let quick = run.params.quick;
     let class = match Class::kept(run.params, "class")[..] {
         [class] => class,
-        _ if quick || bed.nodes().len() > 2 => Class::S,
-        _ => Class::W,
+        _ => class,
     };
     let tasks = run.params.kept("tasks", TASKS.into_iter().zip(TASK_NAMES), |tasks| tasks.1);
     let tasks: Vec<_> =
         tasks.into_iter().map(|(tasks, _)| tasks).filter(|tasks| !quick || *tasks == 3).collect();
-    let mut libraries = Library::kept(run.params, "library");
-    if bed.nodes().len() > 2 {
-        // The lab has no MPI.
-        libraries = vec![Library::Pronto];
-    } else if quick && libraries.len() == Library::NAMES.len() {
-        libraries = vec![Library::Pronto];
-        report.note("a short run is over Pronto; --library names others");
-    }
     let programs = Programs::build(&libraries).unwrap_or_else(|error| {
         report.note(format!("skipped: Open MPI: {error:#}"));
         libraries.retain(|library| *library == Library::Pronto);

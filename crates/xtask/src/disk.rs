@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::stages::Stage;
 use crate::workspace::Workspace;
 
-/// Disk space in bytes that all stages need, with an empty target folder and without the files of the lab.
+/// Estimate of the bytes that all stages need, with an empty target folder and without the files of the lab. With line tables, 9.5 GB were
+/// used at the end of the unit stage.
 pub(crate) const ALL_STAGES: u64 = 14_000_000_000;
 
 /// A failure with less free space than this is probably due to it.

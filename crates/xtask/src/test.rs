@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     if let Some(free) = disk::free(workspace).filter(|free| !options.quick && *free < disk::ALL_STAGES) {
         let (free, all) = (disk::gigabytes(free), disk::gigabytes(disk::ALL_STAGES));
         report::print_line(&format!(
-            "{free} of disk space are free; all stages from the beginning need {all}"
+            "{free} of disk space are free; all stages from the beginning need about {all}"
         ));
     }
     Ok(run_stages(workspace, &stages, Effort::Bounded))
