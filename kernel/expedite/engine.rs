@@ -113,6 +113,7 @@ impl Engine {
         flags::prepare(parameters.user_flags);
         to_result(glue::workers_start())?;
         let engine = Self;
+        to_result(glue::children_watch())?;
         if glue::trial_is_possible() {
             // The trial needs its boost, and has a state of its own, whose budgets suffice.
             state::set_only_if_busy(false);
@@ -133,6 +134,7 @@ impl Drop for Engine {
         // No device is open, so there is no flag and no arrival.
         glue::cancel_reap();
         threads::forget_all();
+        glue::children_leave();
         glue::workers_stop();
         drop(state::replace(None));
         glue::wait_for_stragglers();

@@ -26,6 +26,7 @@
 //! | compat.h | names of newer kernels, for older ones |
 //! | portable_main.rs, portable/ | the other form: a replacement of the crate `kernel`, and the script that makes the object |
 //! | flags/trial.rs, trial.c | the trial when the module is loaded |
+//! | children.c | the scheduling of new threads that a boosted thread creates |
 //! | workers.c | a real-time worker per CPU |
 //! | crates/sched-policy | all scheduling decisions |
 

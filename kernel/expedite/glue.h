@@ -12,6 +12,7 @@ struct hrtimer;
 struct irq_work;
 struct kthread_work;
 struct kthread_worker;
+struct sched_attr;
 struct task_struct;
 struct wait_queue_entry;
 struct wait_queue_head;
@@ -121,8 +122,12 @@ void expedite_queue_add(struct wait_queue_head *queue, struct wait_queue_entry *
 void expedite_queue_remove(struct wait_queue_head *queue, struct wait_queue_entry *entry);
 
 void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread);
+extern const struct sched_attr expedite_boost;
+
 int expedite_raise(struct task_struct *task, struct expedite_saved *saved);
 int expedite_lower(struct task_struct *task, const struct expedite_saved *saved);
+bool expedite_is_boost(const struct task_struct *task);
+void expedite_class(struct task_struct *task, struct expedite_saved *saved);
 bool expedite_in_interrupt(void);
 u64 expedite_clock(void);
 void expedite_trace_drop(struct task_struct *task, u64 ran, u64 slept, bool replaced);
@@ -140,6 +145,8 @@ void expedite_start(struct hrtimer *timer, u64 ns);
 int expedite_workers_start(void);
 void expedite_workers_stop(void);
 void expedite_queue(struct kthread_work *work, u32 cpu);
+int expedite_children_watch(void);
+void expedite_children_leave(void);
 void expedite_reap_in(unsigned int ms);
 void expedite_cancel_reap(void);
 bool expedite_module_get(void);
@@ -154,6 +161,7 @@ bool expedite_trial_is_lowered(void);
 /* Implemented in Rust. */
 u32 expedite_found(const struct expedite_waiter *waiter, struct wait_queue_entry *ours);
 void expedite_noted(struct task_struct *task);
+bool expedite_own_class(struct task_struct *task, struct expedite_saved *own);
 struct task_struct *expedite_named(struct wait_queue_entry *ours);
 void expedite_hung_up(struct wait_queue_entry *ours);
 u32 expedite_timer(struct hrtimer *timer);

@@ -86,6 +86,28 @@ pub(crate) struct Saved {
     reset_on_fork: u32,
 }
 
+impl Saved {
+    /// Returns the class that a task has now.
+    ///
+    /// # Safety
+    /// The task is valid during the call.
+    pub(crate) unsafe fn of(task: *mut bindings::task_struct) -> Self {
+        let mut saved = Self::default();
+        // SAFETY: the caller guarantees that the task is valid.
+        unsafe { expedite_class(task, &raw mut saved) };
+        saved
+    }
+}
+
+/// Returns whether a task has the class of a boost.
+///
+/// # Safety
+/// The task is valid during the call.
+pub(crate) unsafe fn is_boost(task: *const bindings::task_struct) -> bool {
+    // SAFETY: the caller guarantees that the task is valid.
+    unsafe { expedite_is_boost(task) }
+}
+
 /// `struct expedite_thread`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -157,6 +179,8 @@ extern "C" {
     fn expedite_snapshot(task: *mut bindings::task_struct, thread: *mut Snapshot);
     pub(crate) fn expedite_raise(task: *mut bindings::task_struct, saved: *mut Saved) -> c_int;
     pub(crate) fn expedite_lower(task: *mut bindings::task_struct, saved: *const Saved) -> c_int;
+    fn expedite_is_boost(task: *const bindings::task_struct) -> bool;
+    fn expedite_class(task: *mut bindings::task_struct, saved: *mut Saved);
     pub(crate) fn expedite_trace_drop(task: *mut bindings::task_struct, ran: u64, slept: u64, replaced: bool);
     pub(crate) fn expedite_put_task(task: *mut bindings::task_struct);
     pub(crate) fn expedite_get_task(task: *mut bindings::task_struct);
@@ -178,6 +202,8 @@ extern "C" {
     fn expedite_cpus() -> u32;
     fn expedite_workers_start() -> c_int;
     fn expedite_workers_stop();
+    fn expedite_children_watch() -> c_int;
+    fn expedite_children_leave();
     fn expedite_reap_in(ms: c_uint);
     fn expedite_cancel_reap();
     fn expedite_wait_for_stragglers();
@@ -279,6 +305,18 @@ pub(crate) fn workers_start() -> c_int {
 pub(crate) fn workers_stop() {
     // SAFETY: [I1] called once, where sleeping is allowed, when no code queues work any more.
     unsafe { expedite_workers_stop() }
+}
+
+/// Begins to correct the scheduling of children of boosted threads. Returns 0 or an error.
+pub(crate) fn children_watch() -> c_int {
+    // SAFETY: [I1] called once, where sleeping is allowed.
+    unsafe { expedite_children_watch() }
+}
+
+/// Ends what [`children_watch`] began, if it did.
+pub(crate) fn children_leave() {
+    // SAFETY: [I1] called once, where sleeping is allowed.
+    unsafe { expedite_children_leave() }
 }
 
 /// Waits until no thread is in code of this module.

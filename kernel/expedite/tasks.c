@@ -27,6 +27,13 @@
 #define BOOSTED_POLICY SCHED_RR
 #define BOOSTED_PRIORITY 1
 
+const struct sched_attr expedite_boost = {
+	.size = sizeof(expedite_boost),
+	.sched_policy = BOOSTED_POLICY,
+	.sched_flags = SCHED_FLAG_RESET_ON_FORK,
+	.sched_priority = BOOSTED_PRIORITY,
+};
+
 /* Faults that a build for tests plants: raising or lowering a thread does nothing, and reports success. */
 #ifdef EXPEDITE_BREAK_raise
 #define RAISES false
@@ -83,33 +90,40 @@ void expedite_snapshot(struct task_struct *task, struct expedite_thread *thread)
 	rcu_read_unlock();
 }
 
+/* Returns whether a thread has the class of a boost. */
+bool expedite_is_boost(const struct task_struct *task)
+{
+	return READ_ONCE(task->policy) == BOOSTED_POLICY && READ_ONCE(task->rt_priority) == BOOSTED_PRIORITY &&
+	       task->sched_reset_on_fork;
+}
+
+/* The class that a thread has now. */
+void expedite_class(struct task_struct *task, struct expedite_saved *saved)
+{
+	saved->policy = READ_ONCE(task->policy);
+	saved->reset_on_fork = task->sched_reset_on_fork;
+}
+
 /*
- * Raises a thread. Must not be called in an interrupt. Children of a boosted thread are not boosted.
+ * Raises a thread. Must not be called in an interrupt. Children of a boosted thread are not boosted (children.c).
  *
  * If the thread waited for a lock with priority inheritance, the owner would be raised too, and that code enables interrupts.
  * A caller with a spinlock has checked that the thread waits for what has arrived, and cannot stop (is_pinned).
  */
 int expedite_raise(struct task_struct *task, struct expedite_saved *saved)
 {
-	struct sched_attr attr = {
-		.size = sizeof(attr),
-		.sched_policy = BOOSTED_POLICY,
-		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
-		.sched_priority = BOOSTED_PRIORITY,
-	};
 	bool had_interrupts = !irqs_disabled();
 	u64 slack = task->timer_slack_ns;
 	int result;
 
-	saved->policy = READ_ONCE(task->policy);
-	saved->reset_on_fork = task->sched_reset_on_fork;
+	expedite_class(task, saved);
 	if (saved->policy == SCHED_FIFO || saved->policy == SCHED_RR || saved->policy == SCHED_DEADLINE)
 		return -EBUSY;
 	if (READ_ONCE(task->pi_blocked_on))
 		return -EDEADLK;
 	if (!RAISES)
 		return 0;
-	result = sched_setattr_nocheck(task, &attr);
+	result = sched_setattr_nocheck(task, &expedite_boost);
 	/* The kernel has set it to 0, as for every real-time thread, and would set the default at the end of the boost. */
 	if (!result)
 		WRITE_ONCE(task->timer_slack_ns, slack);
@@ -131,7 +145,7 @@ int expedite_lower(struct task_struct *task, const struct expedite_saved *saved)
 		.sched_runtime = task->se.custom_slice ? task->se.slice : 0,
 	};
 
-	if (task->policy != BOOSTED_POLICY || task->rt_priority != BOOSTED_PRIORITY || !task->sched_reset_on_fork)
+	if (!expedite_is_boost(task))
 		return 1;
 	if (!LOWERS)
 		return 0;

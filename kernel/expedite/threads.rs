@@ -14,7 +14,7 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{fence, AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use kernel::bindings;
 use kernel::prelude::*;
@@ -22,7 +22,7 @@ use kernel::sync::Arc;
 
 use crate::abi::Query;
 use crate::accounts::{Account, Accounting, FlagAccount, Payers, GROUP_SLICE};
-use crate::glue::{self, Obstacles, Snapshot, Waiter};
+use crate::glue::{self, Obstacles, Saved, Snapshot, Waiter};
 use crate::policy::boost::{step, Action, Event, Meter, Terms};
 use crate::policy::budget::Budget;
 use crate::policy::caps::Payer;
@@ -203,6 +203,46 @@ pub(crate) unsafe fn noted(task: *mut bindings::task_struct) {
         // SAFETY: [I3] the task is valid.
         thread.found_asleep(&unsafe { Obstacles::of(task) });
     }
+}
+
+/// Returns the class of a thread without its boost, if data has arrived for the thread lately.
+///
+/// # Safety
+/// The task is the calling thread.
+unsafe fn own_class(task: *mut bindings::task_struct) -> Option<Saved> {
+    let _no_thread_is_freed = kernel::sync::rcu::read_lock();
+    // SAFETY: [I2] no thread is freed before the RCU section ends.
+    let thread = unsafe { table::find(task).as_ref() }?;
+    // Before the class: a boost is decided while the thread sleeps, so none is decided now, but one may take effect, or end.
+    let is_boosted = thread.sleeps.is_boosted.load(Ordering::Acquire);
+    // SAFETY: the caller guarantees that the task is valid.
+    Some(if is_boosted && unsafe { glue::is_boost(task) } {
+        // SYNC: pairs with the lock of the run queue in `expedite_raise`, under which the class changed after it was saved.
+        fence(Ordering::Acquire);
+        // SAFETY: the class was saved before the thread got that of the boost, and is saved next after another sleep of the thread.
+        unsafe { boost::saved(thread.boost.get()) }
+    } else {
+        // SAFETY: as above.
+        unsafe { Saved::of(task) }
+    })
+}
+
+/// Stores the class of a thread without its boost. Returns false if no data has arrived for the thread lately.
+///
+/// # Safety
+/// The task is the calling thread, and `own` can be written.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn expedite_own_class(
+    task: *mut bindings::task_struct,
+    own: *mut Saved,
+) -> bool {
+    // SAFETY: the caller guarantees this.
+    let class = unsafe { own_class(task) };
+    if let Some(class) = class {
+        // SAFETY: the caller guarantees this.
+        unsafe { own.write(class) };
+    }
+    class.is_some()
 }
 
 /// Decides about an arrival that is about to wake this thread, and boosts it. Returns why it does not. Called in any context that

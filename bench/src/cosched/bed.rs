@@ -1,14 +1,15 @@
 //! A test bed: nodes that are network namespaces with a CPU each, and links with the rate, and if wanted the delay, of an older network.
 
 use core::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
 use crate::placement::Cpu;
 
-/// Namespaces that are joined by a link, or by a bridge in a namespace of its own if there are more than two. They end when this is dropped.
+/// Namespaces that are joined by a link, or by a bridge in a namespace of its own if there are more than two. They end when this is dropped,
+/// or, if the process is killed before, when the next test bed of this machine is made.
 #[derive(Debug)]
 pub(crate) struct TestBed {
     nodes: Vec<TestNode>,
@@ -39,14 +40,15 @@ impl TestBed {
     /// Makes a node on each CPU, of which there are two or more. Packets take `delay` to the bridge or the other node, as tc(8) writes it.
     /// Needs root, and the programs ip and tc.
     pub(crate) fn on(cpus: &[Cpu], delay: Option<&str>) -> anyhow::Result<Self> {
+        remove_left()?;
         let id = std::process::id();
         let node = |(number, cpu): (u8, &Cpu)| TestNode {
-            namespace: format!("pronto-{id}-{number}"),
+            namespace: format!("{PREFIX}{id}-{number}"),
             address: Ipv4Addr::new(10, 111, 0, number),
             cpu: *cpu,
         };
         let nodes: Vec<_> = (1..).zip(cpus).map(node).collect();
-        let bridge = (nodes.len() > 2).then(|| format!("pronto-{id}-bridge"));
+        let bridge = (nodes.len() > 2).then(|| format!("{PREFIX}{id}-bridge"));
         let bed = Self { nodes, bridge };
         for namespace in bed.namespaces() {
             ip(&["netns", "add", namespace])?;
@@ -99,7 +101,7 @@ impl TestBed {
 impl TestNode {
     /// Returns the file of its network namespace, for `setns(2)`.
     pub(crate) fn file(&self) -> PathBuf {
-        PathBuf::from("/run/netns").join(&self.namespace)
+        PathBuf::from(NAMESPACES).join(&self.namespace)
     }
 }
 
@@ -115,6 +117,33 @@ impl Drop for TestBed {
 /// Name of the network device in each namespace.
 const LINK: &str = "node0";
 
+/// Start of the names of namespaces; the number of their process follows.
+const PREFIX: &str = "pronto-";
+
+/// Where ip(8) keeps namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// Removes the namespaces of test beds whose processes have ended.
+fn remove_left() -> anyhow::Result<()> {
+    // Without the folder, no namespace has been made yet.
+    let Ok(names) = std::fs::read_dir(NAMESPACES) else { return Ok(()) };
+    for entry in names.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if process_of(name).is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+            let deleted = ip(&["netns", "delete", name]);
+            // Another test bed may have been faster.
+            deleted.or_else(|error| if entry.path().exists() { Err(error) } else { Ok(()) })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the process that has made a namespace of a test bed; `None` if it is not one.
+fn process_of(namespace: &str) -> Option<u32> {
+    namespace.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+}
+
 fn ip(arguments: &[&str]) -> anyhow::Result<()> {
     run("ip", arguments)
 }
@@ -125,4 +154,31 @@ fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{program} {}: {}", arguments.join(" "), error.trim());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NAMESPACES, Path, ip, process_of, remove_left};
+
+    #[test]
+    fn only_namespaces_of_test_beds_have_a_process() {
+        let names = ["pronto-123-1", "pronto-123-bridge", "pronto-other", "pronto-x-1", "other-123-1", "n0"];
+        assert_eq!(names.map(process_of), [Some(123), Some(123), None, None, None, None]);
+    }
+    /// A process that was killed cannot remove its namespaces.
+    #[test]
+    fn namespaces_of_processes_that_have_ended_are_removed() {
+        if !nix::unistd::geteuid().is_root() {
+            return pronto_skip::because("network namespaces need root");
+        }
+        // No process has a number above the maximum (kernel, include/linux/threads.h).
+        let (left, used) = ("pronto-4194305-1".to_owned(), format!("pronto-{}-test", std::process::id()));
+        for name in [&left, &used] {
+            ip(&["netns", "add", name]).unwrap();
+        }
+        remove_left().unwrap();
+        let exist = [&left, &used].map(|name| Path::new(NAMESPACES).join(name).exists());
+        ip(&["netns", "delete", &used]).unwrap();
+        assert_eq!(exist, [false, true]);
+    }
 }

@@ -168,6 +168,15 @@ unsafe fn thread_of<'a>(boost: *mut Boost) -> &'a Thread {
     unsafe { &*kernel::container_of!(boost, Thread, boost) }
 }
 
+/// Returns the class that the thread had before its boost.
+///
+/// # Safety
+/// The boost is that of a valid thread, which has the class of a boost.
+pub(super) unsafe fn saved(boost: *mut Boost) -> Saved {
+    // SAFETY: the caller guarantees that no other code writes to it now.
+    unsafe { (*boost).saved }
+}
+
 /// Raises a thread after the decision to boost it: here, or by the worker of its CPU.
 ///
 /// # Safety

@@ -1,6 +1,7 @@
 //! The scheduling class: the module raises and restores it, and overwrites no class that another caller has set.
 
-use std::os::fd::OwnedFd;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 
@@ -52,9 +53,16 @@ struct Handler<T> {
 }
 
 impl<T: Send + 'static> Handler<T> {
-    fn start(mut work: impl FnMut() -> T + Send + 'static) -> Self {
+    fn start(work: impl FnMut() -> T + Send + 'static) -> Self {
+        Self::with(UnixStream::pair().unwrap(), work)
+    }
+
+    /// As `start`, with a socket that receives and one that sends.
+    fn with<S: AsFd + Into<OwnedFd> + Send + 'static>(
+        (receiver, sender): (S, S),
+        mut work: impl FnMut() -> T + Send + 'static,
+    ) -> Self {
         let device = Device::open().unwrap();
-        let (receiver, sender) = UnixStream::pair().unwrap();
         device.flag(&receiver, Flag::default()).unwrap();
         let (into_results, results): (Sender<T>, _) = channel();
         let thread = Numbered::spawn(move || {
@@ -223,18 +231,51 @@ fn a_nice_value_set_during_a_boost_stays() {
     handler.end();
 }
 
+/// Returns the priority of the calling thread, negative for a real-time one, whatever its policy is called.
+fn priority() -> i32 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // The 18th field; the second one is in brackets, and may have spaces.
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(15).unwrap().parse().unwrap()
+}
+
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
-fn the_children_of_a_boosted_thread_are_not_boosted() {
+fn the_children_of_a_boosted_thread_have_its_own_scheduling() {
     let _module = Module::load(&long_boosts());
     let handler = Handler::start(|| {
         let before = class(0);
-        let child = std::thread::spawn(|| class(0)).join().unwrap();
+        let child = std::thread::spawn(|| (class(0), nice(0), priority())).join().unwrap();
         (before, child)
     });
+    set_class(handler.thread.tid, libc::SCHED_BATCH, 0);
+    set_nice(handler.thread.tid, -7);
     handler.message_until("a child started during a boost", |(before, child)| {
-        assert_eq!(*child, libc::SCHED_OTHER);
+        assert_eq!(*child, (libc::SCHED_BATCH, -7, 20 - 7));
         *before == BOOSTED
     });
+    handler.end();
+}
+
+/// Workers raise a thread to which data comes in an interrupt, while it may already run, and start a child.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_children_that_are_started_when_a_boost_begins_are_not_boosted() {
+    const BOOSTS: u64 = 1_000;
+    let _module = Module::load(GENEROUS);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    sender.set_nodelay(true).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    let handler = Handler::with((receiver, sender), || std::thread::spawn(priority).join().unwrap());
+    let mut priorities = std::collections::BTreeMap::<i32, u64>::new();
+    until("enough boosts by workers", || {
+        for _ in 0..20 {
+            *priorities.entry(handler.message()).or_default() += 1;
+        }
+        handler.until_settled().is_some_and(|counts| counts.worker >= BOOSTS)
+    });
+    println!("children by their priority: {priorities:?}, {:?}", handler.until_settled());
+    assert_eq!(priorities.keys().copied().collect::<Vec<_>>(), [20]);
     handler.end();
 }
