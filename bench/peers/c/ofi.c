@@ -1,4 +1,6 @@
-/* libfabric, messages over a reliable datagram endpoint. `ofi PROVIDER ROUND_MS CALLER_CPU SERVER_CPU`. */
+/* libfabric, messages over a reliable datagram endpoint. `ofi PROVIDER ROUND_MS CALLER_CPU SERVER_CPU [inject]`.
+ *
+ * With `inject`, messages as short as the provider injects are sent so: without a completion, and the buffer is free again immediately. */
 #include "round.h"
 
 #include <rdma/fabric.h>
@@ -23,6 +25,8 @@ static int free_sends[WINDOW], free_count;
 /* The receive buffer that a send of the server uses, which is posted again when the send has completed. */
 static int sent_from[WINDOW];
 static int is_server;
+/* Longest message that is injected. */
+static size_t inject_size;
 static uint64_t answered;
 
 static void need(int64_t result, const char *what)
@@ -46,11 +50,19 @@ static void progress(void);
 /* Sends the payload, or what the server has received in a buffer. */
 static void transmit(const unsigned char *bytes, size_t length, int from)
 {
+	ssize_t result;
+	if (length <= inject_size) {
+		while ((result = fi_inject(ep, bytes, length, peer)) == -FI_EAGAIN)
+			fi_cq_read(cq, NULL, 0);
+		need(result, "fi_inject");
+		if (from >= 0)
+			receive(from);
+		return;
+	}
 	while (free_count == 0)
 		progress();
 	int slot = free_sends[--free_count];
 	sent_from[slot] = from;
-	ssize_t result;
 	while ((result = fi_send(ep, bytes, length, NULL, peer, &sends[slot])) == -FI_EAGAIN)
 		/* Drives the provider; its completions are left for the next poll. */
 		fi_cq_read(cq, NULL, 0);
@@ -101,7 +113,7 @@ static void move(int socket, void *bytes, size_t length, int outwards)
 	}
 }
 
-static void connect_over(int socket, const char *provider)
+static void connect_over(int socket, const char *provider, int injects)
 {
 	struct fi_info *hints = fi_allocinfo(), *info;
 	struct fid_fabric *fabric;
@@ -120,6 +132,8 @@ static void connect_over(int socket, const char *provider)
 	need(fi_getinfo(FI_VERSION(1, 17), strncmp(provider, "tcp", 3) ? NULL : "127.0.0.1", NULL,
 			strncmp(provider, "tcp", 3) ? 0 : FI_SOURCE, hints, &info),
 	     "fi_getinfo");
+	if (injects)
+		inject_size = info->tx_attr->inject_size;
 	need(fi_fabric(info->fabric_attr, &fabric, NULL), "fi_fabric");
 	need(fi_domain(fabric, info, &domain, NULL), "fi_domain");
 	need(fi_endpoint(domain, info, &ep, NULL), "fi_endpoint");
@@ -166,7 +180,9 @@ int main(int argc, char **argv)
 {
 	int sockets[2];
 
-	if (argc != 5 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+	int injects = argc == 6 && !strcmp(argv[5], "inject");
+
+	if (argc != 5 + injects || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
 		fail("starting");
 	memset(payload, BYTE, sizeof payload);
 	pid_t server = fork();
@@ -174,12 +190,12 @@ int main(int argc, char **argv)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		pin(argv[4]);
 		is_server = 1;
-		connect_over(sockets[1], argv[1]);
+		connect_over(sockets[1], argv[1], injects);
 		for (;;)
 			progress();
 	}
 	pin(argv[3]);
-	connect_over(sockets[0], argv[1]);
+	connect_over(sockets[0], argv[1], injects);
 	uint32_t version = fi_version();
 	printf("version libfabric %u.%u\n", FI_MAJOR(version), FI_MINOR(version));
 	round_of(atoi(argv[2]), call, load, NULL);

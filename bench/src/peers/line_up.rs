@@ -35,8 +35,17 @@ enum Means {
     Ucx(&'static str, &'static [(&'static str, &'static str)]),
     /// MPI with these options of `mpirun`.
     Mpi(&'static [&'static str]),
-    /// libfabric with this provider.
-    Ofi(&'static str),
+    /// libfabric with this provider, and messages sent with or without a completion.
+    Ofi(&'static str, Sent),
+}
+
+/// How libfabric sends short messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// `fi_send`: a completion says when the buffer is free.
+    Completed,
+    /// `fi_inject`: the buffer is free on return.
+    Injected,
 }
 
 const fn participant([peer, provider, setting, how]: [&'static str; 4], means: Means) -> Participant {
@@ -87,7 +96,8 @@ pub(crate) const ALL: &[Participant] = &[
         ["openmpi", "shm", "best", "pml ob1, btl self,vader, no yielding"],
         Means::Mpi(start::MPI_VADER),
     ),
-    participant(["libfabric", "shm", "default", "provider shm"], Means::Ofi("shm")),
+    participant(["libfabric", "shm", "default", "provider shm"], Means::Ofi("shm", Sent::Completed)),
+    participant(["libfabric", "shm", "best", "provider shm, fi_inject"], Means::Ofi("shm", Sent::Injected)),
     participant(["raw", "tcp", "best", "both sides spin on a socket"], Means::Raw(Raw::Spinning)),
     participant(["raw", "tcp", "block", "both sides block in read"], Means::Raw(Raw::Blocking)),
     participant(
@@ -126,8 +136,11 @@ pub(crate) const ALL: &[Participant] = &[
         ["openmpi", "tcp", "best", "pml ob1, btl self,tcp on lo, no yielding"],
         Means::Mpi(start::MPI_TCP_ON_LO),
     ),
-    participant(["libfabric", "tcp", "default", "provider tcp"], Means::Ofi("tcp")),
-    participant(["libfabric", "tcp", "best", "provider ofi_rxm over tcp"], Means::Ofi("tcp;ofi_rxm")),
+    participant(["libfabric", "tcp", "default", "provider tcp"], Means::Ofi("tcp", Sent::Completed)),
+    participant(
+        ["libfabric", "tcp", "best", "provider ofi_rxm over tcp, fi_inject"],
+        Means::Ofi("tcp;ofi_rxm", Sent::Injected),
+    ),
 ];
 
 /// Participants of the experiment `tls`, next to Pronto. Both sides of a connection have certificates.
@@ -149,7 +162,7 @@ impl Participant {
             Means::Crate => Some(Program::Crates),
             Means::Ucx(..) => Some(Program::Ucx),
             Means::Mpi(_) => Some(Program::Mpi),
-            Means::Ofi(_) => Some(Program::Ofi),
+            Means::Ofi(..) => Some(Program::Ofi),
         }
     }
 
@@ -197,12 +210,15 @@ impl Participant {
             Means::Mpi(options) => {
                 start::mpirun(&mut command, options)?.arg(program);
             }
-            Means::Ofi(provider) => {
+            Means::Ofi(provider, _) => {
                 command.arg(program).arg(provider);
             }
             Means::Ours(..) | Means::Raw(_) => {}
         }
         command.args([budget.as_millis().to_string(), cpus.caller.0.to_string(), cpus.server.0.to_string()]);
+        if matches!(self.means, Means::Ofi(_, Sent::Injected)) {
+            command.arg("inject");
+        }
         rounds.run(&mut command)
     }
 }

@@ -166,6 +166,8 @@ pub(super) struct Connection<Q> {
     pub(super) held_from: u64,
     /// True if a post or doorbell failed, so that the queue pair is unusable.
     pub(super) failed: bool,
+    /// No memory could be made ready since the last tick. A stream does not try again, as each try may be a system call without result.
+    pub(super) lacks_memory: bool,
 }
 
 impl<Q: QueuePair> Connection<Q> {
@@ -176,7 +178,10 @@ impl<Q: QueuePair> Connection<Q> {
         let Some(chunk) = ring.commit_next() else { return false };
         match self.qp.prepare(chunk.range()) {
             Ok(()) => ring.open(chunk),
-            Err(_) => ring.close(chunk),
+            Err(_) => {
+                ring.close(chunk);
+                self.lacks_memory = true;
+            }
         }
         true
     }
@@ -233,6 +238,7 @@ impl<Q> Connection<Q> {
             stream: Stream::default(),
             held_from: 0,
             failed: false,
+            lacks_memory: false,
         }
     }
 

@@ -34,6 +34,7 @@ mod link;
 mod one_sided;
 mod outgoing;
 mod pausing;
+mod redial;
 mod response;
 mod send_error;
 mod spec;
@@ -82,6 +83,7 @@ pub use outgoing::{Carrier, Outgoing, OutgoingPayload};
 pub use peer_types::{PeerTypes, TypeKey, TypeLookup};
 pub use permissions::Permissions;
 pub use pressure::HeaderPressure;
+pub use redial::Redial;
 pub use rendezvous::{
     Chunking, LeftSend, Lent, MAX_PARKED_LEN, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer,
     Offered,

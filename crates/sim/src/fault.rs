@@ -62,6 +62,13 @@ pub enum Fault {
         /// Its receiver.
         to: SimNode,
     },
+    /// The system of a node makes no send memory ready for a time, as if memory, or what a process may lock, were exhausted.
+    Exhaust {
+        /// The node.
+        node: SimNode,
+        /// Duration.
+        span: Nanos,
+    },
     /// The clock of a node leaps forward, as that of a virtual machine may after it was moved to another host.
     Leap {
         /// The node.
@@ -111,11 +118,15 @@ pub struct Fired {
     pub damaged: u64,
     /// Clocks that leapt forward.
     pub leaps: u64,
+    /// Times during which a system made no memory ready.
+    pub exhaustions: u64,
+    /// Requests for memory that were refused during such a time.
+    pub refused_memory: u64,
 }
 
 impl Fired {
     /// Returns every counter.
-    pub const fn each(&self) -> [u64; 15] {
+    pub const fn each(&self) -> [u64; 17] {
         let Self {
             cuts,
             blocks,
@@ -132,6 +143,8 @@ impl Fired {
             refused_posts,
             damaged,
             leaps,
+            exhaustions,
+            refused_memory,
         } = *self;
         [
             cuts,
@@ -149,6 +162,8 @@ impl Fired {
             refused_posts,
             damaged,
             leaps,
+            exhaustions,
+            refused_memory,
         ]
     }
 }
@@ -170,6 +185,8 @@ impl AddAssign for Fired {
         self.refused_posts += more.refused_posts;
         self.damaged += more.damaged;
         self.leaps += more.leaps;
+        self.exhaustions += more.exhaustions;
+        self.refused_memory += more.refused_memory;
     }
 }
 
@@ -198,6 +215,8 @@ pub struct FaultRates {
     pub damage: Option<Nanos>,
     /// The clock of a random node leaps forward, by a time within the span.
     pub leap: Option<(Nanos, Span)>,
+    /// The system of a random node makes no memory ready for a time within the span.
+    pub exhaust: Option<(Nanos, Span)>,
 }
 
 impl FaultRates {
@@ -299,6 +318,11 @@ impl FaultRates {
                 plan.push((at, Fault::Leap { node: one(random, nodes), by: random.within(span) }));
             });
         }
+        if let Some((every, span)) = self.exhaust {
+            strike(random, every, duration, |random, at| {
+                plan.push((at, Fault::Exhaust { node: one(random, nodes), span: random.within(span) }));
+            });
+        }
     }
 }
 
@@ -345,6 +369,7 @@ mod tests {
             slow: Some((every, Nanos::from_millis(1), span)),
             damage: Some(every),
             leap: Some((every, span)),
+            exhaust: Some((every, span)),
         };
         let plan = rates.plan(&nodes, Nanos::from_secs(1), 7);
         assert_eq!(plan, rates.plan(&nodes, Nanos::from_secs(1), 7));

@@ -23,6 +23,8 @@ use crate::world::{LinkId, SimWorld};
 const MAX_GRANTS: usize = 1024;
 /// Maximum number of outstanding one-sided operations, in addition to the messages.
 const ONE_SIDED_DEPTH: usize = 16;
+/// Linux' error number for a lack of memory.
+const ENOMEM: i32 = 12;
 /// Maximum payload of a message on a simulated connection, bytes.
 const MAX_PAYLOAD: u32 = 4 << 20;
 
@@ -171,7 +173,17 @@ impl QueuePair for SimQueuePair {
     }
 
     fn prepare(&mut self, _range: Range<usize>) -> Result<(), FabricError> {
-        self.with(|end| end.failed.map_or(Ok(()), Err))
+        let mut state = self.world.lock();
+        let (end, now) = (&state.links[self.link.0].ends[self.end], state.now);
+        if let Some(error) = end.failed {
+            return Err(error);
+        }
+        let node = end.node;
+        if now < state.node(node).exhausted_until {
+            state.fired.refused_memory += 1;
+            return Err(FabricError::System { errno: ENOMEM });
+        }
+        Ok(())
     }
 
     fn retire(&mut self, _range: Range<usize>) -> Result<(), FabricError> {

@@ -76,6 +76,8 @@ pub(crate) struct Node {
     pub(crate) incarnation: u32,
     pub(crate) slow_by: Nanos,
     pub(crate) paused_until: Nanos,
+    /// Before this time its system makes no send memory ready.
+    pub(crate) exhausted_until: Nanos,
     pub(crate) shift: Arc<Shift>,
     /// Time of its next turn because of an event.
     pub(crate) wake: Option<Nanos>,
@@ -91,6 +93,7 @@ impl Node {
             incarnation: 1,
             slow_by: Nanos::ZERO,
             paused_until: Nanos::ZERO,
+            exhausted_until: Nanos::ZERO,
             shift: Arc::default(),
             wake: None,
             incoming: VecDeque::new(),

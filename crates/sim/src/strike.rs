@@ -42,17 +42,7 @@ impl State {
                 self.note("pause", [node.0 as u64, span.0, 0]);
                 self.stop(node, span);
             }
-            Fault::Suspend { node, span } => {
-                self.fired.suspends += 1;
-                self.note("suspend", [node.0 as u64, span.0, 0]);
-                let (now, until) = (self.now.0, (self.now + span).0);
-                let shift = &self.node(node).shift;
-                // A suspended machine stays suspended for longer.
-                let before = shift.until.load(Ordering::Relaxed).max(now);
-                shift.until.store(before.max(until), Ordering::Relaxed);
-                shift.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
-                self.stop(node, span);
-            }
+            Fault::Suspend { node, span } => self.suspend(node, span),
             Fault::Full { from, to, span } => {
                 self.fired.fulls += 1;
                 self.note("full", [from.0 as u64, to.0 as u64, span.0]);
@@ -64,6 +54,13 @@ impl State {
             Fault::Damage { from, to } => {
                 self.note("damage", [from.0 as u64, to.0 as u64, 0]);
                 self.damaging.insert((from, to));
+            }
+            Fault::Exhaust { node, span } => {
+                self.fired.exhaustions += 1;
+                self.note("exhaust", [node.0 as u64, span.0, 0]);
+                let until = self.now + span;
+                let exhausted = &mut self.node(node).exhausted_until;
+                *exhausted = (*exhausted).max(until);
             }
             Fault::Leap { node, by } => {
                 self.fired.leaps += 1;
@@ -78,6 +75,19 @@ impl State {
                 self.node(node).slow_by = by;
             }
         }
+    }
+
+    /// Suspends a node's machine for `span`.
+    fn suspend(&mut self, node: SimNode, span: Nanos) {
+        self.fired.suspends += 1;
+        self.note("suspend", [node.0 as u64, span.0, 0]);
+        let (now, until) = (self.now.0, (self.now + span).0);
+        let shift = &self.node(node).shift;
+        // A suspended machine stays suspended for longer.
+        let before = shift.until.load(Ordering::Relaxed).max(now);
+        shift.until.store(before.max(until), Ordering::Relaxed);
+        shift.behind.fetch_add(until.saturating_sub(before), Ordering::Relaxed);
+        self.stop(node, span);
     }
 
     /// Stops a node's turns for `span`.

@@ -219,6 +219,11 @@ impl SimWorld {
         self.lock().trace.clone()
     }
 
+    /// Returns the number of connections that were made, including those that have ended.
+    pub fn connections(&self) -> usize {
+        self.lock().links.len()
+    }
+
     /// Returns the number of messages that arrived while every receive was in use: violations of flow control.
     pub fn overruns(&self) -> u64 {
         self.lock().overruns

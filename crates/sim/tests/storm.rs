@@ -40,6 +40,7 @@ fn rates(seed: u64) -> FaultRates {
         slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
         damage: sometimes(500),
         leap: sometimes(500).map(|every| (every, long)),
+        exhaust: sometimes(300).map(|every| (every, Span::millis(1, 400))),
     }
 }
 

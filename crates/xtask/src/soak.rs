@@ -15,7 +15,7 @@ const STAGES: &[&str] = &["loom", "simulation", "fuzz", "faults"];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Minutes, divided evenly; exhaustive searches, tsan, aarch64 and adapters run to their end.
+    /// Minutes, divided evenly; exhaustive searches, the other stages run to their end.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
 }

@@ -351,7 +351,7 @@ impl<Q: QueuePair> Engine<Q> {
     pub(super) fn extend_rings(&mut self) {
         let Some(link) = self.phase.link_mut() else { return };
         for connection in &mut link.connections {
-            if connection.ring.as_ref().is_some_and(|ring| ring.is_filling()) {
+            if connection.ring.as_ref().is_some_and(|ring| ring.is_filling()) && !connection.lacks_memory {
                 connection.extend_ring();
             }
         }

@@ -143,6 +143,7 @@ impl<Q: QueuePair> Engine<Q> {
         for (connection, present) in link.connections.iter_mut().zip(&shared.rings) {
             let Some(ring) = connection.ring.clone() else { continue };
             ring.tick(now);
+            connection.lacks_memory = false;
             if connection.extend_ring() || !looks {
                 continue;
             }

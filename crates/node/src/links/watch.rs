@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pronto_core::session::Redial;
 use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm as shm;
 use pronto_wire::{NodeId, SessionId};
@@ -15,10 +16,6 @@ use crate::host::poll_timeout;
 use crate::rdma;
 use crate::serving::sink::WaitingSink;
 use crate::system;
-
-/// First pause between attempts to dial, doubled after each attempt up to [`LAST_PAUSE`].
-const FIRST_PAUSE: Nanos = Nanos::from_millis(5);
-const LAST_PAUSE: Nanos = Nanos::from_millis(500);
 
 /// Detects that a peer is gone, where polling its link would not.
 #[derive(Debug)]
@@ -48,19 +45,10 @@ impl Lifeline {
     }
 }
 
-/// The attempts to dial a peer.
-struct Dialled {
-    /// Time of the next one, and the pause after it.
-    due: Nanos,
-    pause: Nanos,
-    /// Time of the first one.
-    since: Nanos,
-}
-
 impl Shared {
     /// Dials peers without a link and watches lifelines, until the node stops.
     pub(super) fn run_links(self: &Arc<Self>, peers: &[PeerOptions]) {
-        let mut pauses: HashMap<NodeId, Dialled> = HashMap::new();
+        let mut dialled: HashMap<NodeId, Redial> = HashMap::new();
         let mut boost_due = Nanos::ZERO;
         while !self.host.is_stopping() {
             let now = self.host.now();
@@ -75,36 +63,38 @@ impl Shared {
                 peers.iter().filter(|peer| !peer.addresses.is_empty())
             {
                 let Some(session) = self.host.session(*peer) else { continue };
-                if session.is_linked(&*self.host) || !session.wants_link() {
-                    pauses.remove(peer);
+                if !session.wants_link() {
+                    dialled.remove(peer);
                     continue;
                 }
+                let redial = dialled.entry(*peer).or_insert_with(|| Redial::new(now));
+                if session.is_linked(&*self.host) {
+                    redial.linked(now);
+                    continue;
+                }
+                redial.unlinked(now);
                 if session.end_pause(&*self.host) {
                     // The serving thread checks that there is a link in time.
                     self.host.serving.rouse(*peer);
                     self.host.changed();
                 }
-                let dialled =
-                    pauses.entry(*peer).or_insert(Dialled { due: now, pause: FIRST_PAUSE, since: now });
                 let is_long = session.is_on_demand()
-                    && now.since(dialled.since) >= self.host.limits.liveness
+                    && now.since(redial.since()) >= self.host.limits.liveness
                     && session.is_over(&*self.host);
                 if is_long && session.give_up_link() {
-                    pauses.remove(peer);
+                    dialled.remove(peer);
                     self.host.look_again();
                     continue;
                 }
-                let Dialled { due, pause, .. } = dialled;
-                if now >= *due {
+                if now >= redial.due() {
                     if !self.attempts.may_dial(*peer, &session) {
                         // There is an attempt, or it has just succeeded. Its end wakes this thread.
                         continue;
                     }
-                    *due = now + *pause;
-                    *pause = Nanos((pause.0 * 2).min(LAST_PAUSE.0));
+                    redial.attempted(now);
                     self.dial(*peer, addresses.clone(), session);
                 }
-                next = next.min(*due);
+                next = next.min(redial.due());
             }
             let daily = self.host.trust.as_ref().map_or(Nanos::NEVER, |trust| trust.check_daily(now));
             self.sleep_until(next.min(self.host.audit.due()).min(daily).min(boost_due));

@@ -1,22 +1,17 @@
 //! Links of scenario nodes: dialled, greeted, installed, as in a composition root.
 
 use pronto_core::Nanos;
-use pronto_core::session::{Agreement, Authenticated, Limits, Links, MAX_CALLS, agree, greet};
+use pronto_core::session::{Agreement, Authenticated, Limits, Links, MAX_CALLS, Redial, agree, greet};
 use pronto_wire::{Class, Greeting, GreetingRefusal, NodeId, SessionId};
 
 use super::node::{Peer, ScenarioNode};
 use crate::dial::{Dialled, Incoming};
 use crate::queue_pair::SimQueuePair;
 
-/// Pauses between attempts to dial: doubled from the first up to the last one.
-const FIRST_PAUSE: Nanos = Nanos::from_millis(5);
-const LAST_PAUSE: Nanos = Nanos::from_millis(500);
-
 /// State of dialling one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialling {
-    pub(super) due: Nanos,
-    pause: Nanos,
+    pub(super) redial: Redial,
     under_way: bool,
     /// Session that the hello in progress would resume.
     held: Option<SessionId>,
@@ -26,7 +21,7 @@ pub(super) struct Dialling {
 
 impl Dialling {
     pub(super) const fn new() -> Self {
-        Self { due: Nanos::ZERO, pause: FIRST_PAUSE, under_way: false, held: None, grants: None }
+        Self { redial: Redial::new(Nanos::ZERO), under_way: false, held: None, grants: None }
     }
 }
 
@@ -41,19 +36,26 @@ impl ScenarioNode {
         }
         for id in self.peer_ids() {
             let peer = &self.peers[&id];
-            let rests = peer.session.is_linked(&self.executor) || !peer.session.wants_link();
-            if !rests {
+            let is_linked = peer.session.is_linked(&self.executor);
+            let is_wanted = peer.session.wants_link();
+            if !is_linked && is_wanted {
                 peer.session.end_pause(&self.executor);
             }
             let held = peer.session.info(&self.executor).map(|info| info.session);
             let grants = self.grants();
             let dialling = &mut self.peers.get_mut(&id).expect("one of the peers").dialling;
-            if rests {
-                (dialling.due, dialling.pause) = (now, FIRST_PAUSE);
-            } else if now >= dialling.due && !dialling.under_way {
+            if is_linked {
+                dialling.redial.linked(now);
+                continue;
+            }
+            if !is_wanted {
+                dialling.redial = Redial::new(now);
+                continue;
+            }
+            dialling.redial.unlinked(now);
+            if now >= dialling.redial.due() && !dialling.under_way {
                 (dialling.under_way, dialling.held, dialling.grants) = (true, held, Some(grants));
-                dialling.due = now + dialling.pause;
-                dialling.pause = Nanos((dialling.pause.0 * 2).min(LAST_PAUSE.0));
+                dialling.redial.attempted(now);
                 let hello = greet(&self.identity, &grants, id, held).encode();
                 self.world.dial(self.place, self.place_of(id), hello);
             }
@@ -65,7 +67,7 @@ impl ScenarioNode {
         let is_waiting = |peer: &&Peer| !peer.session.is_linked(&self.executor) && peer.session.wants_link();
         let waiting = self.peers.values().filter(is_waiting);
         waiting
-            .map(|peer| if peer.dialling.under_way { Nanos::NEVER } else { peer.dialling.due })
+            .map(|peer| if peer.dialling.under_way { Nanos::NEVER } else { peer.dialling.redial.due() })
             .min()
             .unwrap_or(Nanos::NEVER)
     }

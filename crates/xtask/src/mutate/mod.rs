@@ -56,7 +56,8 @@ pub(crate) struct Options {
 /// exit code, not an error.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     if let Some(count) = options.random {
-        return random::run(workspace, count, options.seed, options.resume);
+        let outcome = random::run(workspace, count, options.seed, options.resume)?;
+        return Ok(crate::verdict("mutate", &outcome.findings()));
     }
     if options.panics {
         return Ok(crate::verdict("mutate", &probes::run(workspace)?));
@@ -87,6 +88,20 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
         findings.extend(survivors(workspace, subject, &subject.bounded(&all))?);
     }
     Ok(findings)
+}
+
+/// Plants some random faults, others each day, and returns those that no test detects if they are more than one of ten.
+///
+/// # Errors
+/// See [`random::run`].
+pub(crate) fn sample(workspace: &Workspace) -> Result<Vec<String>> {
+    /// Each takes a minute or two.
+    const COUNT: u32 = 30;
+    let outcome = random::run(workspace, COUNT, u32::try_from(crate::stages::today())?, false)?;
+    for finding in outcome.findings() {
+        println!("{finding}");
+    }
+    Ok(outcome.too_few())
 }
 
 /// Returns a finding for each fault that no test detects.

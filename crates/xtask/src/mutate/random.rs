@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -34,13 +34,32 @@ const TIMEOUT: &str = "300";
 /// File with the number of the present round, from 0.
 const ROUND: &str = "round";
 
-/// Plants about `count` faults, chosen by `seed`, and lists those that no test detects. A run that was interrupted goes on if `resume` is true:
+/// The result of a campaign.
+pub(super) struct Outcome {
+    /// Faults that compile.
+    judged: usize,
+    /// Those that no test detects.
+    undetected: Vec<String>,
+}
+
+impl Outcome {
+    /// Returns a finding for each fault that no test detects.
+    pub(super) fn findings(&self) -> Vec<String> {
+        self.undetected.iter().map(|fault| format!("no test detects this fault: {fault}")).collect()
+    }
+
+    /// Returns the findings if fewer than nine of ten faults were detected. Some random faults change nothing that a test could see.
+    pub(super) fn too_few(&self) -> Vec<String> {
+        if self.undetected.len() * 10 <= self.judged { Vec::new() } else { self.findings() }
+    }
+}
+
+/// Plants about `count` faults, chosen by `seed`, and finds those that no test detects. A run that was interrupted goes on if `resume` is true:
 /// in its last round, without the faults that were detected. The tree has to be the same.
 ///
 /// # Errors
-/// cargo-mutants cannot be installed, tests fail without a fault, or a file cannot be read. A fault that no test detects is an exit
-/// code, not an error.
-pub(super) fn run(workspace: &Workspace, count: u32, seed: u32, resume: bool) -> Result<ExitCode> {
+/// cargo-mutants cannot be installed, tests fail without a fault, or a file cannot be read.
+pub(super) fn run(workspace: &Workspace, count: u32, seed: u32, resume: bool) -> Result<Outcome> {
     tools::provide(WORKSPACE)?;
     let campaign = Campaign {
         program: tools::installed(workspace, &MUTANTS)?,
@@ -75,9 +94,7 @@ pub(super) fn run(workspace: &Workspace, count: u32, seed: u32, resume: bool) ->
          machine they may without a fault, too; details: {}",
         campaign.output.display()
     );
-    let findings: Vec<_> =
-        undetected.into_iter().map(|fault| format!("no test detects this fault: {fault}")).collect();
-    Ok(crate::verdict("mutate", &findings))
+    Ok(Outcome { judged, undetected })
 }
 
 /// Returns a round's packages in words.
@@ -165,4 +182,21 @@ fn lines(path: &Path) -> Result<Vec<String>> {
     }
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(text.lines().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    #[test]
+    fn one_undetected_fault_of_ten_is_allowed() {
+        let outcome = |judged, undetected: &[&str]| Outcome {
+            judged,
+            undetected: undetected.iter().map(|fault| (*fault).to_owned()).collect(),
+        };
+        assert!(outcome(0, &[]).too_few().is_empty());
+        assert!(outcome(20, &["a", "b"]).too_few().is_empty());
+        assert_eq!(outcome(19, &["a", "b"]).too_few().len(), 2);
+        assert_eq!(outcome(20, &["a", "b"]).findings().len(), 2);
+    }
 }

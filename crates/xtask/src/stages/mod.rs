@@ -14,12 +14,14 @@ mod loom;
 mod mutation;
 mod no_std;
 mod package;
+mod random_faults;
 pub(crate) mod simulation;
 mod tsan;
 pub(crate) mod unit;
 
 use core::fmt;
 use core::time::Duration;
+use std::time::SystemTime;
 
 use anyhow::Result;
 
@@ -45,9 +47,15 @@ pub(crate) const ALL: &[Stage] = &[
     package::STAGE,
 ];
 
-/// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, or many dependencies of others, and take
-/// too long for every change.
-pub(crate) const SOAK: &[Stage] = &[tsan::STAGE, aarch64::STAGE, adapters::STAGE];
+/// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, many dependencies of others, or the core for
+/// each of many faults, and take too long for every change.
+pub(crate) const SOAK: &[Stage] = &[tsan::STAGE, aarch64::STAGE, adapters::STAGE, random_faults::STAGE];
+
+/// Returns the number of today, from 1970-01-01: randomised tests have other seeds each day.
+#[expect(clippy::disallowed_methods, reason = "each day has its seeds")]
+pub(crate) fn today() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / (24 * 3_600)
+}
 
 /// Returns the stages of both lists.
 pub(crate) fn every() -> impl Iterator<Item = &'static Stage> {

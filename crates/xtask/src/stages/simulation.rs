@@ -5,11 +5,10 @@
 //! switched. They run in a copy of the tree, in which [`probes`] show that they execute each function of the wait code.
 
 use core::time::Duration;
-use std::time::SystemTime;
 
 use anyhow::Result;
 
-use super::{Effort, Plan, Stage, minutes};
+use super::{Effort, Plan, Stage, minutes, today};
 use crate::child::CommandLine;
 use crate::workspace::{Package, Workspace};
 use crate::{probes, tools};
@@ -54,8 +53,7 @@ fn switched(workspace: &Workspace, effort: Effort) -> CommandLine {
 
 /// Sets the number of seeds of a soak, and the first of the seeds that differ from day to day.
 fn seeded(command: CommandLine, effort: Effort) -> CommandLine {
-    #[expect(clippy::disallowed_methods, reason = "each day has its seeds")]
-    let command = command.env("PRONTO_SIM_FRESH", fresh(SystemTime::now()).to_string());
+    let command = command.env("PRONTO_SIM_FRESH", fresh(today()).to_string());
     match effort {
         Effort::Full(time) => {
             command.env("PRONTO_SIM_SEEDS", seeds(time).to_string()).env("PRONTO_SIM_SOAK", "1")
@@ -65,9 +63,8 @@ fn seeded(command: CommandLine, effort: Effort) -> CommandLine {
 }
 
 /// Returns the first fresh seed of a day.
-fn fresh(now: SystemTime) -> u64 {
-    let days = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / (24 * 3_600);
-    days * SEEDS_OF_A_DAY
+fn fresh(day: u64) -> u64 {
+    day * SEEDS_OF_A_DAY
 }
 
 fn seeds(time: Duration) -> u64 {
