@@ -64,5 +64,6 @@ fn rates(seed: u64) -> FaultRates {
         slow: sometimes(400).map(|every| (every, Nanos::from_millis(3), long)),
         damage: sometimes(700),
         leap: sometimes(500).map(|every| (every, long)),
+        exhaust: sometimes(500).map(|every| (every, Span::millis(1, 400))),
     }
 }
