@@ -175,6 +175,26 @@ fn every_length_is_read_by_its_receiver() {
     pair.assert_closed();
 }
 
+/// Shows: calls.pieces
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn every_piece_is_read_by_its_receiver() {
+    let pair = pair();
+    let (long, short) = (filled(&pair.sender, LONG, 1), filled(&pair.sender, 1000, 2));
+    let end = LONG as u64;
+    let pieces =
+        [(&long, 0..end / 3), (&short, 0..1000), (&long, 0..0), (&short, 999..1000), (&long, end / 3..end)];
+    let len = LONG + 1001;
+    let to = pair.receiver.region(len).unwrap();
+    let mut receive = pair.to_sender.post(7, &to, 0..len as u64).unwrap();
+    pair.to_receiver.send_pieces(7, &pieces, SOON).unwrap();
+    assert_eq!(receive.wait(SOON), Ok(len as u64));
+    let (long, short) = (pattern(LONG, 1), pattern(1000, 2));
+    let (begin, rest) = long.split_at(LONG / 3);
+    assert!(bytes(&to, len) == [begin, &short, &short[999..], rest].concat());
+    pair.assert_closed();
+}
+
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn transfers_in_both_directions_with_concurrent_calls() {

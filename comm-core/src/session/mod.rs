@@ -85,8 +85,8 @@ pub use permissions::Permissions;
 pub use pressure::HeaderPressure;
 pub use redial::Redial;
 pub use rendezvous::{
-    Chunking, LeftSend, Lent, MAX_PARKED_LEN, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED, NotReceived, Offer,
-    Offered,
+    Chunking, LeftSend, Lent, MAX_PARKED_LEN, MAX_PIECES, MAX_RECEIVES, MAX_SENDS, MAX_UNEXPECTED,
+    NotReceived, Offer, Offered, Pieces,
 };
 pub use send_error::{MessageName, SendError};
 pub use shared::Shared;

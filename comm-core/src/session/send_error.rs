@@ -112,6 +112,14 @@ pub enum SendError {
         /// Limit, bytes.
         max: usize,
     },
+    /// A message has too many pieces.
+    #[error("a message has {pieces} pieces, and may have {max}: copy short ones into one region")]
+    TooManyPieces {
+        /// Number of its pieces.
+        pieces: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The payload, or the local side of a one-sided operation, is not within its region.
     #[error("the range is not within the local region")]
     OutOfRegion,

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use pronto::progress::Engine;
-use pronto::{Nanos, Node, Peer, ReceiveError, Region, TransferError};
+use pronto::{CallRejection, Nanos, Node, Peer, ReceiveError, Region, SendError, TransferError};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
@@ -104,6 +104,77 @@ fn every_length_arrives_intact_in_any_order() {
             }
             assert!(bytes(&to, len) == pattern(len, seed), "{len} bytes");
         }
+    });
+}
+
+/// Pieces of two regions: short and long ones, some of which are empty, or overlap.
+const PIECES: &[(usize, core::ops::Range<u64>)] =
+    &[(0, 10..10), (1, 5..100), (0, 0..70_001), (0, 70_000..300_000), (1, 0..0), (1, 0..50), (1, 50..200)];
+
+/// Shows: calls.pieces
+#[test]
+fn pieces_arrive_as_one_message() {
+    on_both("pieces", |pair| {
+        let regions = [filled(&pair.sender, 300_000, 1), filled(&pair.sender, 200, 2)];
+        // A long message, a short one, one of a single piece, and one without bytes.
+        for chosen in [PIECES, &PIECES[4..], &PIECES[3..4], &PIECES[..1], &[]] {
+            let mut wanted = Vec::new();
+            for (region, range) in chosen {
+                let mut part = vec![0; usize::try_from(range.end - range.start).expect("some kilobytes")];
+                let start = usize::try_from(range.start).expect("some kilobytes");
+                regions[*region].read(start, &mut part).expect("the range is valid");
+                wanted.extend(part);
+            }
+            let pieces: Vec<_> =
+                chosen.iter().map(|(region, range)| (&regions[*region], range.clone())).collect();
+            let to = pair.receiver.region(400_000).expect("memory");
+            let mut receive = pair.to_sender.post(7, &to, 0..400_000).expect("posted");
+            pair.to_receiver.send_pieces(7, &pieces, TIMEOUT).expect("received");
+            assert_eq!(receive.wait(TIMEOUT), Ok(wanted.len() as u64));
+            assert!(bytes(&to, wanted.len()) == wanted, "{chosen:?}");
+        }
+    });
+}
+
+/// Shows: calls.pieces
+#[test]
+fn pieces_that_cannot_be_sent_are_refused() {
+    on_both("bad-pieces", |pair| {
+        let region = filled(&pair.sender, 100_000, 1);
+        let send = |pieces: &[(&Region, core::ops::Range<u64>)]| {
+            pair.to_receiver.start_send_pieces(7, pieces, TIMEOUT).map(drop)
+        };
+        let refused = |error| Err(TransferError::Rejected(CallRejection::Here(error)));
+        for outside in [99_999..100_001, 100_001..100_001, u64::MAX..u64::MAX] {
+            assert_eq!(send(&[(&region, 0..10), (&region, outside)]), refused(SendError::OutOfRegion));
+        }
+        #[expect(clippy::reversed_empty_ranges, reason = "it is an error of the program")]
+        let reversed = 10..5;
+        assert_eq!(send(&[(&region, reversed)]), refused(SendError::OutOfRegion));
+        let many = vec![(&region, 0..1); 17];
+        assert_eq!(send(&many), refused(SendError::TooManyPieces { pieces: 17, max: 16 }));
+        assert_eq!(pair.to_receiver.transfers(), [0; 3]);
+    });
+}
+
+/// More sends than may be in progress: each returns its pieces' grants and its place.
+///
+/// Shows: calls.pieces
+#[test]
+fn cancelled_pieces_return_all_grants() {
+    on_both("left-pieces", |pair| {
+        let region = filled(&pair.sender, 160_000, 1);
+        let pieces: Vec<_> = (0..16).map(|piece| (&region, piece * 10_000..(piece + 1) * 10_000)).collect();
+        for _ in 0..100 {
+            let sending = pair.to_receiver.start_send_pieces(7, &pieces, TIMEOUT).expect("sent");
+            drop(sending);
+            pair.until_forgotten();
+        }
+        let to = pair.receiver.region(160_000).expect("memory");
+        let mut receive = pair.to_sender.post(7, &to, 0..160_000).expect("posted");
+        pair.to_receiver.send_pieces(7, &pieces, TIMEOUT).expect("received");
+        assert_eq!(receive.wait(TIMEOUT), Ok(160_000));
+        assert!(bytes(&to, 160_000) == pattern(160_000, 1));
     });
 }
 

@@ -1,7 +1,9 @@
 //! The internal messages of rendezvous: offers with or without payload, regrants, and their processing.
 
-use pronto_core::fabric::{Arrived, QueuePair, Withdrawn};
-use pronto_core::session::{Inbound, Offered, Session, TypeKey};
+use alloc::vec::Vec;
+
+use pronto_core::fabric::{Arrived, QueuePair, RemoteRange, Withdrawn};
+use pronto_core::session::{Inbound, Offered, Pieces, Session, TypeKey};
 use pronto_wire::{CallId, FailureCode, ServiceId};
 
 use crate::Message;
@@ -16,6 +18,8 @@ use crate::pending::with_bytes;
 pub(crate) struct ByReference {
     pub(super) tag: u64,
     pub(super) memory: RemoteMemory,
+    /// The other pieces of the message.
+    pub(super) more: Vec<RemoteMemory>,
 }
 
 /// An eager message. Its payload follows this header.
@@ -32,6 +36,8 @@ pub(crate) struct Regrant {
     pub(super) slot: u16,
     pub(super) generation: u32,
     pub(super) memory: RemoteMemory,
+    /// The other pieces of the message.
+    pub(super) more: Vec<RemoteMemory>,
 }
 
 /// Length of a [`Eager`], bytes.
@@ -57,9 +63,10 @@ pub fn take_in<H: Host>(
 ) {
     match form {
         Form::ByReference => match with_bytes(&inbound.payload, decode_message::<ByReference>) {
-            Ok(Ok(ByReference { tag, memory })) => {
-                session.take_offer(inbound, tag, Offered::ByReference(memory.into()), host);
-            }
+            Ok(Ok(ByReference { tag, memory, more })) => match pieces(memory, &more) {
+                Some(pieces) => session.take_offer(inbound, tag, Offered::ByReference(pieces), host),
+                None => inbound.token.fail(FailureCode::Malformed),
+            },
             Ok(Err(_)) => inbound.token.fail(FailureCode::Malformed),
             Err(Withdrawn) => inbound.token.fail(FailureCode::Cancelled),
         },
@@ -74,13 +81,20 @@ pub fn take_in<H: Host>(
         }
         Form::Regrant => {
             if let Ok(Ok(regrant)) = with_bytes(&inbound.payload, decode_message::<Regrant>) {
-                let Regrant { slot, generation, memory } = regrant;
+                let Regrant { slot, generation, memory, more } = regrant;
                 let link = inbound.token.link();
-                session.take_regrant(CallId { slot, generation }, memory.into(), link, host);
+                if let Some(pieces) = pieces(memory, &more) {
+                    session.take_regrant(CallId { slot, generation }, pieces, link, host);
+                }
             }
             inbound.token.finish();
         }
     }
+}
+
+/// Returns the pieces of an offer or regrant, if a correct peer could send them.
+fn pieces(first: RemoteMemory, more: &[RemoteMemory]) -> Option<Pieces> {
+    Pieces::new(first.into(), more.iter().map(|memory| RemoteRange::from(*memory)))
 }
 
 /// Returns the type key of a message of this module.
@@ -109,11 +123,15 @@ mod tests {
         assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1]);
         let memory = RemoteMemory::from(RemoteRange { key: 3, offset: 4, len: 5 });
         let mut bytes = [0; 64];
-        let len = encode_message(&ByReference { tag: 9, memory }, &mut bytes);
+        let len = encode_message(&ByReference { tag: 9, memory, more: Vec::new() }, &mut bytes);
         let words = [9_u64, 3, 4, 5].map(u64::to_le_bytes);
-        assert_eq!((len, &bytes[..32]), (Ok(32), words.as_flattened()), "the tag, then the grant");
-        let regrant = Regrant { slot: 0x0102, generation: 0x0304_0506, memory };
-        encode_message(&regrant, &mut bytes).expect("it fits");
+        assert_eq!((len, &bytes[..32]), (Ok(36), words.as_flattened()), "the tag, then the grant");
+        assert_eq!(bytes[32..36], [0; 4], "no other piece");
+        let len = encode_message(&ByReference { tag: 9, memory, more: vec![memory] }, &mut bytes);
+        assert_eq!((len, bytes[32]), (Ok(60), 1));
+        assert_eq!(bytes[36..60], bytes[8..32], "another piece has the form of the first");
+        let regrant = Regrant { slot: 0x0102, generation: 0x0304_0506, memory, more: Vec::new() };
+        assert_eq!(encode_message(&regrant, &mut bytes), Ok(34));
         assert_eq!(bytes[..6], [2, 1, 6, 5, 4, 3]);
     }
 }

@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use pronto_core::executor::WaitRequest;
 use pronto_core::fabric::{QueuePair, Region};
-use pronto_core::session::{RoomFor, SendError, Session, WaitOutcome, WhenDown};
+use pronto_core::session::{MAX_PIECES, RoomFor, SendError, Session, WaitOutcome, WhenDown};
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::CallId;
 
@@ -24,6 +24,7 @@ pub use error::{ReceiveError, TransferError};
 pub(crate) use messages::{ByReference, Eager, Regrant};
 pub use messages::{Form, take_in};
 pub use receive::Receive;
+use sending::Pieces;
 pub use sending::Sending;
 
 use crate::error::CallRejection;
@@ -80,6 +81,47 @@ impl<H: Host> Peer<H> {
         self.await_room(RoomFor::Transfer, nanos(timeout), WhenDown::Fails, start).await?.await
     }
 
+    /// Sends the bytes of several pieces as one message, in their order: ranges of regions, at most [`MAX_PIECES`]. Waits as
+    /// [`Peer::send`] does. The pieces may overlap, and may be empty. The receiver cannot tell such a message from one of a single range.
+    ///
+    /// # Errors
+    /// See [`TransferError`], and [`SendError::TooManyPieces`].
+    pub fn send_pieces(
+        &self,
+        tag: u64,
+        pieces: &[(&Region, Range<u64>)],
+        timeout: Duration,
+    ) -> Result<(), TransferError> {
+        let (timeout, begun) = (nanos(timeout), self.host().now());
+        let left = || Duration::from_nanos((begun + timeout).since(self.host().now()).0);
+        self.when_there_is_room(timeout, || self.start_send_pieces(tag, pieces, left()))?.wait()
+    }
+
+    /// Starts to send the bytes of several pieces as one message, like [`Peer::send_pieces`]. Until the send has ended, it holds the regions,
+    /// whose bytes must not change.
+    ///
+    /// # Errors
+    /// Those of [`Peer::start_send`], and [`SendError::TooManyPieces`].
+    pub fn start_send_pieces(
+        &self,
+        tag: u64,
+        pieces: &[(&Region, Range<u64>)],
+        timeout: Duration,
+    ) -> Result<Sending<H>, TransferError> {
+        if pieces.len() > MAX_PIECES {
+            return Err(CallRejection::Here(SendError::TooManyPieces {
+                pieces: pieces.len(),
+                max: MAX_PIECES,
+            })
+            .into());
+        }
+        let mut all = Pieces::default();
+        for (region, range) in pieces {
+            all.add(region, range.clone()).map_err(CallRejection::Here)?;
+        }
+        self.start_sending(tag, all, timeout)
+    }
+
     /// Starts to send `range` of a region. Until the send has ended, it holds the region, whose bytes must not change.
     ///
     /// # Errors
@@ -92,10 +134,20 @@ impl<H: Host> Peer<H> {
         range: Range<u64>,
         timeout: Duration,
     ) -> Result<Sending<H>, TransferError> {
+        let mut pieces = Pieces::default();
+        pieces.add(region, range).map_err(CallRejection::Here)?;
+        self.start_sending(tag, pieces, timeout)
+    }
+
+    fn start_sending(
+        &self,
+        tag: u64,
+        pieces: Pieces,
+        timeout: Duration,
+    ) -> Result<Sending<H>, TransferError> {
         self.may_transfer()?;
         let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
-        let len = range.end.checked_sub(range.start).filter(|_| range.end <= region.len() as u64);
-        let len = len.ok_or(CallRejection::Here(SendError::OutOfRegion))?;
+        let len = pieces.len().ok_or(CallRejection::Here(SendError::OutOfRegion))?;
         let timeout = nanos(timeout);
         session.enter_send().map_err(CallRejection::Here)?;
         let mut sending = Sending {
@@ -103,10 +155,8 @@ impl<H: Host> Peer<H> {
             host,
             call: None,
             unanswered: None,
-            region: region.clone(),
-            range,
+            pieces,
             by_reference: false,
-            grant: None,
             link: 0,
             deadline: Nanos::NEVER,
             policy: self.policy(),

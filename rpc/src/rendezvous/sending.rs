@@ -1,15 +1,16 @@
 //! A send in progress: its offer, its grant, and a new grant after a change of link.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-use pronto_core::fabric::{FabricError, Grant, GrantError, QueuePair, Region, RemoteRange, Rights};
+use pronto_core::fabric::{FabricError, Grant, GrantError, QueuePair, Region, Rights};
 use pronto_core::session::{
-    CallSpec, End, LeftSend, Lent, OutgoingPayload, RoomFor, RoomRequest, RoomState, RoomTicket, SendError,
-    Session, WaitOutcome, WhenDown,
+    CallSpec, End, LeftSend, Lent, MAX_PIECES, OutgoingPayload, RoomFor, RoomRequest, RoomState, RoomTicket,
+    SendError, Session, WaitOutcome, WhenDown,
 };
 use pronto_core::{Nanos, WaitPolicy};
 use pronto_wire::{CallId, Class};
@@ -17,6 +18,7 @@ use pronto_wire::{CallId, Class};
 use super::error::{TransferError, sent};
 use super::messages::{ByReference, EAGER_HEADER, Eager, Regrant, key_of};
 use super::{poll_once, wait_as};
+use crate::Message;
 use crate::codec::encode_message;
 use crate::error::CallRejection;
 use crate::host::Host;
@@ -24,8 +26,60 @@ use crate::one_sided::RemoteMemory;
 
 /// Interval at which a thread that waits for a send checks whether the link has changed.
 const LINK_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
-/// Owner number of the ring space of an eager message.
+/// Length of the longest internal message about a send by reference, bytes: its fields, and 24 bytes for each piece.
+const LONGEST: usize = 16 + 24 * MAX_PIECES;
+/// Owner number of the ring space of an eager message, and of an offer of several pieces.
 const OWNER: u32 = u32::MAX - 1;
+
+/// A range of a region that is sent, alone or as a part of a message.
+pub(super) struct Piece {
+    region: Region,
+    range: Range<u64>,
+    /// The grant of the bytes to the peer. `None` for an eager message, and if there is no grant on the current link yet.
+    grant: Option<Grant>,
+}
+
+impl Piece {
+    const fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// The pieces of a message, in order, without empty ones. One needs no list.
+#[derive(Default)]
+pub(super) struct Pieces {
+    first: Option<Piece>,
+    more: Vec<Piece>,
+}
+
+impl Pieces {
+    /// Adds a piece, unless it is empty.
+    pub(super) fn add(&mut self, region: &Region, range: Range<u64>) -> Result<(), SendError> {
+        if range.start > range.end || range.end > region.len() as u64 {
+            return Err(SendError::OutOfRegion);
+        }
+        let piece = (!range.is_empty()).then(|| Piece { region: region.clone(), range, grant: None });
+        if self.first.is_none() {
+            self.first = piece;
+        } else {
+            self.more.extend(piece);
+        }
+        Ok(())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Piece> {
+        self.first.iter().chain(&self.more)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Piece> {
+        self.first.iter_mut().chain(&mut self.more)
+    }
+
+    /// Returns the length of the message, bytes; none if it is more than a number of 64 bits.
+    pub(super) fn len(&self) -> Option<u64> {
+        self.iter().try_fold(0_u64, |len, piece| len.checked_add(piece.len()))
+    }
+}
 
 /// A send in progress. Dropping it cancels the send.
 ///
@@ -39,12 +93,9 @@ pub struct Sending<H: Host> {
     pub(super) call: Option<CallId>,
     /// The call of the offer, from when it was sent until its response was taken.
     pub(super) unanswered: Option<CallId>,
-    pub(super) region: Region,
-    pub(super) range: Range<u64>,
+    pub(super) pieces: Pieces,
     pub(super) by_reference: bool,
-    /// The grant of the bytes to the peer. `None` for an eager message, and if there is no grant on the current link yet.
-    pub(super) grant: Option<Grant>,
-    /// The link of the grant.
+    /// The link of the grants.
     pub(super) link: u16,
     pub(super) deadline: Nanos,
     pub(super) policy: WaitPolicy,
@@ -109,13 +160,17 @@ impl<H: Host> Sending<H> {
             SendError::NoRing => CallRejection::Here(self.not_connected()),
             refused => CallRejection::Here(refused),
         };
-        let len = usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX);
+        let len = self.pieces.len().and_then(|len| usize::try_from(len).ok()).unwrap_or(usize::MAX);
         let loan = self.session.loan_after_reaping(Class::Bulk, EAGER_HEADER + len, OWNER, &*self.host);
         let mut loan = loan.map_err(here)?;
-        let (header, bytes) = loan.as_mut_slice().split_at_mut(EAGER_HEADER);
+        let (header, mut bytes) = loan.as_mut_slice().split_at_mut(EAGER_HEADER);
         header.copy_from_slice(&tag.to_le_bytes());
-        let start = usize::try_from(self.range.start).unwrap_or(usize::MAX);
-        self.region.read(start, bytes).map_err(|_| here(SendError::OutOfRegion))?;
+        for piece in self.pieces.iter() {
+            let start = usize::try_from(piece.range.start).unwrap_or(usize::MAX);
+            let (here_to, rest) = bytes.split_at_mut(usize::try_from(piece.len()).unwrap_or(usize::MAX));
+            piece.region.read(start, here_to).map_err(|_| here(SendError::OutOfRegion))?;
+            bytes = rest;
+        }
         let spec = CallSpec { key: key_of::<Eager>(), class: Class::Bulk, timeout };
         let payload = OutgoingPayload::Frame(loan.finish());
         Ok(self.session.call(&spec, payload, &*self.host).map_err(here)?)
@@ -123,26 +178,47 @@ impl<H: Host> Sending<H> {
 
     pub(super) fn offer(&mut self, tag: u64, timeout: Nanos) -> Result<CallId, TransferError> {
         self.by_reference = true;
-        let memory = self.grant_now().map_err(|error| match error {
+        let (memory, more) = self.grant_now().map_err(|error| match error {
             GrantError::Failed(FabricError::Lost) => CallRejection::Here(self.not_connected()).into(),
             error => TransferError::from(error),
         })?;
-        let mut bytes = [0; 40];
-        let len =
-            encode_message(&ByReference { tag, memory }, &mut bytes).map_err(CallRejection::Encoding)?;
         let spec = CallSpec { key: key_of::<ByReference>(), class: Class::Bulk, timeout };
-        let payload = OutgoingPayload::inline(&bytes[..len]).expect("an offer fits an inline message");
+        let payload = self.encode(&ByReference { tag, memory, more })?;
         Ok(self
             .session
             .call_with_grant(&spec, payload, self.link, &*self.host)
             .map_err(CallRejection::Here)?)
     }
 
-    fn grant_now(&mut self) -> Result<RemoteMemory, GrantError> {
+    /// Returns the payload of an internal message. That about one piece is inline.
+    fn encode<M: Message>(&self, message: &M) -> Result<OutgoingPayload, CallRejection> {
+        let mut bytes = [0; LONGEST];
+        let len = encode_message(message, &mut bytes).map_err(CallRejection::Encoding)?;
+        if let Some(payload) = OutgoingPayload::inline(&bytes[..len]) {
+            return Ok(payload);
+        }
+        let loan = self.session.loan_after_reaping(Class::Bulk, len, OWNER, &*self.host);
+        let mut loan = loan.map_err(CallRejection::Here)?;
+        loan.as_mut_slice().copy_from_slice(&bytes[..len]);
+        Ok(OutgoingPayload::Frame(loan.finish()))
+    }
+
+    /// Grants all pieces on the current link. Returns the first one and the others. After an error, none is granted.
+    fn grant_now(&mut self) -> Result<(RemoteMemory, Vec<RemoteMemory>), GrantError> {
         self.link = self.session.link_generation();
-        let grant = self.session.grant(&self.region, self.range.clone(), Rights::READ, &*self.host)?;
-        self.grant = Some(grant);
-        Ok(RemoteRange::into(grant.remote))
+        let granted = self.pieces.iter_mut().try_for_each(|piece| {
+            let range = piece.range.clone();
+            piece.grant = Some(self.session.grant(&piece.region, range, Rights::READ, &*self.host)?);
+            Ok(())
+        });
+        if let Err(error) = granted {
+            self.take_grants_back();
+            return Err(error);
+        }
+        let remote = |piece: &Piece| piece.grant.map(|grant| RemoteMemory::from(grant.remote));
+        let mut granted = self.pieces.iter().filter_map(remote);
+        let first = granted.next().expect("only an eager message is empty");
+        Ok((first, granted.collect()))
     }
 
     /// Returns whether the link has changed since the grant.
@@ -154,19 +230,15 @@ impl<H: Host> Sending<H> {
     /// link, the next wait or poll tries again.
     fn grant_again(&mut self, call: CallId) -> bool {
         let before = self.link;
-        let granted = self.grant_now().is_ok_and(|memory| {
+        let granted = self.grant_now().is_ok_and(|(memory, more)| {
             let CallId { slot, generation } = call;
-            let mut bytes = [0; 40];
-            let regrant = Regrant { slot, generation, memory };
-            let payload = encode_message(&regrant, &mut bytes).ok();
-            let payload = payload.and_then(|len| OutgoingPayload::inline(&bytes[..len]));
-            payload.is_some_and(|payload| {
+            self.encode(&Regrant { slot, generation, memory, more }).is_ok_and(|payload| {
                 let key = key_of::<Regrant>();
                 self.session.notify_with_grant(&key, Class::Bulk, payload, self.link, &*self.host).is_ok()
             })
         });
         if !granted {
-            self.take_grant_back();
+            self.take_grants_back();
             self.link = before;
         }
         granted
@@ -205,9 +277,9 @@ impl<H: Host> Sending<H> {
 }
 
 impl<H: Host> Sending<H> {
-    /// Ends a grant of which the peer was not notified.
-    fn take_grant_back(&mut self) {
-        if let Some(grant) = self.grant.take() {
+    /// Ends grants of which the peer was not notified.
+    fn take_grants_back(&mut self) {
+        for grant in self.pieces.iter_mut().filter_map(|piece| piece.grant.take()) {
             // Fails if the link, and with it the grant, has ended since.
             let _ended = self.session.revoke(grant.id, &*self.host);
         }
@@ -246,9 +318,17 @@ impl<H: Host> Drop for Sending<H> {
         if let Some(call) = self.call.take() {
             self.session.abandon(call, Class::Bulk, &*self.host);
         }
-        let (link, region) = (self.link, self.region.clone());
-        let lent = self.grant.take().map(|grant| Lent { grant: grant.id, link, region });
-        self.session.leave_send(LeftSend { call: self.unanswered, lent }, &*self.host);
+        let (link, call) = (self.link, self.unanswered);
+        let lent =
+            |piece: Piece| piece.grant.map(|grant| Lent { grant: grant.id, link, region: piece.region });
+        let Pieces { first, more } = core::mem::take(&mut self.pieces);
+        let leave = |is_counted, lent| {
+            self.session.leave_send(LeftSend { is_counted, call, lent }, &*self.host);
+        };
+        for lent in more.into_iter().filter_map(lent) {
+            leave(false, Some(lent));
+        }
+        leave(true, first.and_then(lent));
     }
 }
 
@@ -256,7 +336,7 @@ impl<H: Host> fmt::Debug for Sending<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sending")
             .field("call", &self.call)
-            .field("range", &self.range)
+            .field("pieces", &self.pieces.iter().map(|piece| &piece.range).collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }

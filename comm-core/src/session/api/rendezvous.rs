@@ -8,7 +8,7 @@ use pronto_wire::{CallId, Class, FailureCode};
 use super::Session;
 use super::engine_lock::EngineGuard;
 use crate::executor::Executor;
-use crate::fabric::{Arrived, Payload, QueuePair, Region, RemoteRange};
+use crate::fabric::{Arrived, Payload, QueuePair, Region};
 use crate::session::calls::Expects;
 use crate::session::end::End;
 use crate::session::inbound::Inbound;
@@ -16,7 +16,7 @@ use crate::session::one_sided::CLASS;
 use crate::session::outgoing::Submitted;
 use crate::session::rendezvous::table::{Body, LeftSend, MAX_PARKED_LEN, Offer, Posted, UnmatchedMessage};
 use crate::session::rendezvous::transfer::{GivenUp, Source};
-use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, received};
+use crate::session::rendezvous::{DUE, MAX_RECEIVES, MAX_SENDS, Offered, Pieces, received};
 use crate::session::response::Response;
 use crate::session::send_error::SendError;
 use crate::session::shared::Turn;
@@ -93,11 +93,11 @@ impl<Q: QueuePair> Session<Q> {
         let Duties { link, class, .. } = token.take();
         let offer = Offer { call, link, class, tag };
         let body = match offered {
-            Offered::ByReference(remote) => {
+            Offered::ByReference(pieces) => {
                 // The receive buffer of the offer itself is returned before its credit.
                 drop(payload);
                 // A resent offer names a grant of an earlier link. The regrant for the current link follows.
-                Body::Source(Source { remote, link: if resent { link.wrapping_sub(1) } else { link } })
+                Body::Source(Source { pieces, link: if resent { link.wrapping_sub(1) } else { link } })
             }
             Offered::Eager { skip } => Body::Eager { payload, skip },
         };
@@ -145,9 +145,9 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Processes a regrant: the sender of an offer has granted its bytes on the current link. Grants end with their link, calls do not.
-    pub fn take_regrant(&self, call: CallId, remote: RemoteRange, link: u16, executor: &impl Executor) {
+    pub fn take_regrant(&self, call: CallId, pieces: Pieces, link: u16, executor: &impl Executor) {
         let mut table = self.rendezvous.lock(&self.wanted, executor);
-        table.regrant(call, Source { remote, link });
+        table.regrant(call, &Source { pieces, link });
         self.rendezvous.state.store(DUE, Ordering::Relaxed);
     }
 
@@ -161,13 +161,15 @@ impl<Q: QueuePair> Session<Q> {
         Ok(())
     }
 
-    /// Ends a send. If its call has no response yet, it counts until then. The memory lent for it is reclaimed as soon as its call has a
+    /// Ends a send, or one piece of its memory. If its call has no response yet, it counts until then. The memory lent for it is reclaimed as soon as its call has a
     /// response. Until then the peer may read the memory, and the access must not be refused, because a refused access ends some
     /// connections.
     pub fn leave_send(&self, left: LeftSend, executor: &impl Executor) {
         if left.call.is_none() {
-            self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
-            self.admit_after_freeing(executor);
+            if left.is_counted {
+                self.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
+                self.admit_after_freeing(executor);
+            }
             if left.lent.is_none() {
                 return;
             }

@@ -85,7 +85,7 @@ impl<Q: QueuePair> Engine<Q> {
                 // This fails only if the grant has already ended.
                 let _ended = link.revoke(lent.grant);
             }
-            if !is_open && left.call.is_some() {
+            if !is_open && left.is_counted && left.call.is_some() {
                 shared.rendezvous.sends.fetch_sub(1, Ordering::Relaxed);
             }
             is_open
@@ -143,7 +143,7 @@ impl<Q: QueuePair> Engine<Q> {
     ) {
         let Met { posted, waiting: UnmatchedMessage { offer, body } } = met;
         let len = match &body {
-            Body::Source(source) => source.remote.len,
+            Body::Source(source) => source.pieces.len(),
             Body::Eager { payload, skip } => payload.len().saturating_sub(*skip) as u64,
             Body::Unexpected(bytes) => bytes.len() as u64,
         };

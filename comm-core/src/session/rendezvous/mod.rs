@@ -15,6 +15,8 @@
 //!    progress is possible now. `OPEN`: progress is possible after other progress. `CLOSED`: there is no message and no receive.
 //! 3. Every offer gets one response, unless its session has ended. Every posted receive ends once.
 
+mod pieces;
+
 pub(super) mod table;
 
 pub(super) mod transfer;
@@ -28,6 +30,7 @@ use pronto_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pronto_sync::{TryLock, TryLockGuard};
 use pronto_wire::{CallId, Class};
 
+pub use pieces::{MAX_PIECES, Pieces};
 pub use table::{LeftSend, Lent, MAX_PARKED_LEN, MAX_UNEXPECTED, Offer};
 pub use transfer::Chunking;
 
@@ -36,7 +39,7 @@ use super::end::End;
 use super::outgoing::OutgoingPayload;
 use super::response::Response;
 use crate::executor::Executor;
-use crate::fabric::{Payload, RemoteRange};
+use crate::fabric::Payload;
 use crate::wait::back_off::BackOff;
 use crate::wait::wanted::Wanted;
 use table::Table;
@@ -59,10 +62,10 @@ pub(super) const OPEN: u32 = 1;
 pub(super) const DUE: u32 = 2;
 
 /// The location of an offer's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offered {
     /// The bytes are in the sender's memory, which is granted for reading.
-    ByReference(RemoteRange),
+    ByReference(Pieces),
     /// The message is eager: its payload carries the bytes, after the first `skip` bytes.
     Eager {
         /// Number of payload bytes before the message's bytes.
@@ -174,7 +177,7 @@ impl<L: Payload> Rendezvous<L> {
 
     /// Ends the sends that the program has left with the session.
     pub(super) fn uncount(&self, left: &[LeftSend]) {
-        for _ in left.iter().filter(|left| left.call.is_some()) {
+        for _ in left.iter().filter(|left| left.is_counted && left.call.is_some()) {
             self.sends.fetch_sub(1, Ordering::Relaxed);
         }
     }

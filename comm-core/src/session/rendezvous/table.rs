@@ -87,9 +87,12 @@ pub(in crate::session) struct Table<L> {
     pub(in crate::session) left: Vec<LeftSend>,
 }
 
-/// A send that the program has left. Until its call has a response, it counts among the sends in progress, and the peer may read its memory.
+/// A send that the program has left, or one piece of its memory. Until its call has a response, it counts among the sends in progress, and
+/// the peer may read its memory.
 #[derive(Debug, Default)]
 pub struct LeftSend {
+    /// False for all but one piece of the memory.
+    pub is_counted: bool,
     /// The call, if it has no response yet.
     pub call: Option<CallId>,
     /// The memory that is reclaimed after the response.
@@ -194,11 +197,11 @@ impl<L> Table<L> {
     }
 
     /// Stores a new grant of the sender for its bytes.
-    pub(in crate::session) fn regrant(&mut self, call: CallId, source: Source) {
+    pub(in crate::session) fn regrant(&mut self, call: CallId, source: &Source) {
         if let Some(Body::Source(old)) = self.waiting.body_of(call)
-            && old.remote.len == source.remote.len
+            && old.pieces.len() == source.pieces.len()
         {
-            *old = source;
+            old.clone_from(source);
         }
         if let Some(transfer) = self.transfers.iter_mut().find(|transfer| transfer.offer.call == call) {
             transfer.regrant(source);

@@ -50,7 +50,7 @@ fn offer(call: u16, tag: u64) -> Offer {
 }
 
 fn source(len: u64, link: u16) -> Source {
-    Source { remote: RemoteRange { key: u64::from(link), offset: 0, len }, link }
+    Source { pieces: RemoteRange { key: u64::from(link), offset: 0, len }.into(), link }
 }
 
 fn by_reference(call: u16, tag: u64) -> UnmatchedMessage<NoLease> {
@@ -227,10 +227,10 @@ fn after_another_grant_a_transfer_goes_on_from_the_first_byte_that_is_missing() 
     assert_eq!(ask(&mut transfer, LINK, 2), [], "no chunk is read with a grant that failed");
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "the new link has no grant yet");
-    transfer.regrant(source(399, LINK + 1));
+    transfer.regrant(&source(399, LINK + 1));
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 2), [], "a grant of another length is ignored");
-    transfer.regrant(source(400, LINK + 1));
+    transfer.regrant(&source(400, LINK + 1));
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 2), [(10, 100), (110, 100)]);
     all_end(&mut transfer, |_| End::Done(0));
@@ -269,7 +269,7 @@ fn a_refused_range_is_not_requested_again_on_the_same_grant() {
     transfer.go_on(LINK);
     assert_eq!(ask(&mut transfer, LINK, 0), [], "the grant would be refused again");
     assert_eq!(transfer.is_over(), None, "the sender may grant again, or cancel");
-    transfer.regrant(source(400, LINK + 1));
+    transfer.regrant(&source(400, LINK + 1));
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 0), [(10, 100), (110, 100)]);
 }
@@ -278,7 +278,7 @@ fn a_refused_range_is_not_requested_again_on_the_same_grant() {
 fn another_grant_may_come_before_the_old_ones_end_is_seen() {
     let mut transfer = transfer(400);
     assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
-    transfer.regrant(source(400, LINK + 1));
+    transfer.regrant(&source(400, LINK + 1));
     assert_eq!(all_end(&mut transfer, |_| End::Flushed), 2);
     transfer.go_on(LINK + 1);
     assert_eq!(ask(&mut transfer, LINK + 1, 0), [(10, 100), (110, 100)]);

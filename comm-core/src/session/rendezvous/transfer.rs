@@ -8,8 +8,9 @@
 
 use pronto_wire::CallId;
 
+use super::pieces::Pieces;
 use super::table::{Offer, Posted};
-use crate::fabric::{Capabilities, Region, RemoteRange};
+use crate::fabric::{Capabilities, Region};
 use crate::session::end::End;
 use crate::session::one_sided::Access;
 
@@ -92,10 +93,10 @@ pub(in crate::session) struct Transfer {
 }
 
 /// The location of a sender's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Source {
-    pub(in crate::session) remote: RemoteRange,
-    /// The link for which the grant is valid.
+    pub(in crate::session) pieces: Pieces,
+    /// The link for which the grants are valid.
     pub(in crate::session) link: u16,
 }
 
@@ -115,7 +116,7 @@ impl Transfer {
 
     /// Returns the length of the message, bytes.
     pub(in crate::session) const fn len(&self) -> u64 {
-        self.source.remote.len
+        self.source.pieces.len()
     }
 
     /// Returns the next chunk to read on `link`, as its end and its operation. Returns `None` if no chunk can be started now.
@@ -127,8 +128,8 @@ impl Transfer {
         if !may || self.next >= self.len() {
             return None;
         }
-        let end = self.len().min(self.next + chunking.len);
-        let remote = self.source.remote.part(self.next..end)?;
+        let remote = self.source.pieces.part(self.next..self.len().min(self.next + chunking.len))?;
+        let end = self.next + remote.len;
         let (local, offset) = (Region::clone(&self.posted.region), self.posted.offset + self.next);
         Some((end, Access::Read { local, offset, remote }))
     }
@@ -171,9 +172,9 @@ impl Transfer {
     }
 
     /// Stores a new grant of the sender for its bytes, on another link.
-    pub(in crate::session) fn regrant(&mut self, source: Source) {
-        if source.remote.len == self.source.remote.len {
-            self.source = source;
+    pub(in crate::session) fn regrant(&mut self, source: &Source) {
+        if source.pieces.len() == self.source.pieces.len() {
+            self.source = source.clone();
         }
     }
 

@@ -163,7 +163,7 @@ mod tests {
 
     fn message(call: CallId, tag: u64) -> UnmatchedMessage<()> {
         let remote = RemoteRange { key: 1, offset: 0, len: 1 };
-        let body = Body::Source(Source { remote, link: 1 });
+        let body = Body::Source(Source { pieces: remote.into(), link: 1 });
         UnmatchedMessage { offer: Offer { call, link: 1, class: Class::Bulk, tag }, body }
     }
 

@@ -1,5 +1,6 @@
 //! Interruptions of a rendezvous transfer in each of its phases: a side goes away, the sender cancels, the deadline passes.
 
+use core::ops::Range;
 use core::time::Duration;
 
 use pronto::progress::Engine;
@@ -173,6 +174,20 @@ fn a_deadline_during_a_transfer_ends_only_that_message() {
 #[test]
 fn a_send_that_a_task_awaits_continues_over_the_next_link() {
     let _shared = shared_run();
+    over_the_next_link(&[]);
+}
+
+/// Each piece is granted again.
+///
+/// Shows: calls.async-send-link, calls.pieces
+#[test]
+fn pieces_that_a_task_awaits_continue_over_the_next_link() {
+    let _shared = shared_run();
+    over_the_next_link(&[0..5, 5..LEN / 2, LEN / 2..LEN]);
+}
+
+/// Sends a region, whole or in pieces.
+fn over_the_next_link(ranges: &[Range<u64>]) {
     let receiver = Node::builder(1).listen("tcp:127.0.0.1:0").start().expect("the node starts");
     let wire = Proxy::to(&receiver.listening()[0].to_string());
     let sender = Node::builder(2).peer(1, &wire.address()).start().expect("the node starts");
@@ -183,8 +198,15 @@ fn a_send_that_a_task_awaits_continues_over_the_next_link() {
     let (from, to) = (memory(&sender), memory(&receiver));
     from.write(0, b"grant").expect("the range is valid");
     let task = smol::spawn({
-        let (peer, from) = (to_receiver.clone(), from.clone());
-        async move { peer.send_async(TAG, &from, 0..LEN, TIMEOUT).await }
+        let (peer, from, ranges) = (to_receiver.clone(), from.clone(), ranges.to_vec());
+        async move {
+            if ranges.is_empty() {
+                return peer.send_async(TAG, &from, 0..LEN, TIMEOUT).await;
+            }
+            let pieces: Vec<_> = ranges.into_iter().map(|range| (&from, range)).collect();
+            let sending = peer.start_send_pieces(TAG, &pieces, TIMEOUT)?;
+            sending.await
+        }
     });
     until("the message is offered", || to_sender.transfers() == [1, 0, 0]);
     wire.cut();

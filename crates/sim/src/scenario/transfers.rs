@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use pronto_core::Nanos;
 use pronto_core::fabric::{Arrived, Grant, HeapMemory, Region, RemoteRange, Rights};
-use pronto_core::session::{CallSpec, End, Inbound, LeftSend, Lent, Offered, OutgoingPayload, SendError};
+use pronto_core::session::{
+    CallSpec, End, Inbound, LeftSend, Lent, Offered, OutgoingPayload, Pieces, SendError,
+};
 use pronto_wire::{CallId, Class, FailureCode};
 
 use super::handler::{Lease, SimSession};
@@ -113,12 +115,23 @@ pub(super) fn take_in(
     }
     let (first, remote) = (word(0), RemoteRange { key: word(1), offset: word(2), len: word(3) });
     if kind == Kind::Offer {
-        return session.take_offer(inbound, first, Offered::ByReference(remote), executor);
+        return session.take_offer(inbound, first, Offered::ByReference(pieces(remote)), executor);
     }
     let slot = u16::try_from(first >> 32).expect("as its sender made it");
     let generation = u32::try_from(first & u64::from(u32::MAX)).expect("masked");
-    session.take_regrant(CallId { slot, generation }, remote, inbound.token.link(), executor);
+    session.take_regrant(CallId { slot, generation }, pieces(remote), inbound.token.link(), executor);
     inbound.token.finish();
+}
+
+/// Returns the pieces of a message: those of every other length are three, of which one is empty.
+fn pieces(remote: RemoteRange) -> Pieces {
+    if remote.len.is_multiple_of(2) {
+        return remote.into();
+    }
+    let part = |range| remote.part(range).expect("within the message");
+    let third = remote.len / 3;
+    let more = [part(third..third), part(third..remote.len)];
+    Pieces::new(part(0..third), more.into_iter()).expect("three pieces of a short message")
 }
 
 fn words(words: [u64; 4]) -> OutgoingPayload {
@@ -331,5 +344,5 @@ impl Transfers {
 /// Returns a send that the node leaves, with the call that has no response yet.
 fn left(source: Option<Source>, call: Option<CallId>) -> LeftSend {
     let lent = source.and_then(|(region, grant, link)| Some(Lent { grant: grant?.id, link, region }));
-    LeftSend { call, lent }
+    LeftSend { is_counted: true, call, lent }
 }

@@ -25,7 +25,7 @@ struct Receiver<'a> {
 
 impl Sink<SimLease> for Receiver<'_> {
     fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
-        self.session.take_offer(inbound, 7, self.offered, self.executor);
+        self.session.take_offer(inbound, 7, self.offered.clone(), self.executor);
     }
 
     fn event(&mut self, _event: Event) {}
@@ -87,14 +87,16 @@ impl Flood {
     }
 }
 
-const BY_REFERENCE: Offered = Offered::ByReference(RemoteRange { key: 1, offset: 0, len: 100 });
+fn by_reference() -> Offered {
+    Offered::ByReference(RemoteRange { key: 1, offset: 0, len: 100 }.into())
+}
 
 #[test]
 fn offers_in_a_slot_replace_each_other() {
     let mut flood = Flood::new(few());
     for number in 0..OFFERS {
         let slot = u16::try_from(number % u32::from(few().calls)).expect("a few slots");
-        flood.offer(CallId { slot, generation: number + 1 }, BY_REFERENCE);
+        flood.offer(CallId { slot, generation: number + 1 }, by_reference());
         if !flood.session.is_up() {
             // Ending the session is a correct reaction to such a peer, too.
             assert_eq!(flood.session.stats().corrupt_peers.count(), 1);
@@ -120,7 +122,7 @@ fn parked_messages_have_their_own_bound() {
         if number < u32::try_from(MAX_UNEXPECTED).expect("a few") {
             flood.offer(call, Offered::Eager { skip: 8 });
         } else {
-            flood.offer(call, BY_REFERENCE);
+            flood.offer(call, by_reference());
         }
         assert!(flood.session.is_up(), "a correct peer may do this");
     }

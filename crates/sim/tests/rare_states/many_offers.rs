@@ -24,7 +24,7 @@ impl Sink<SimLease> for Receiver<'_> {
             return self.0.far.take_offer(inbound, TAG, Offered::Eager { skip: 8 }, &self.0.executor);
         }
         let remote = RemoteRange { key: number(&inbound), offset: 0, len: 1 << 20 };
-        self.0.far.take_offer(inbound, TAG, Offered::ByReference(remote), &self.0.executor);
+        self.0.far.take_offer(inbound, TAG, Offered::ByReference(remote.into()), &self.0.executor);
     }
 
     fn event(&mut self, _event: Event) {}
@@ -81,7 +81,7 @@ fn a_send_that_was_given_up_counts_until_it_has_its_response() {
     let (pair, calls) = offered();
     let give_up = |call| {
         pair.near.abandon(call, Class::Control, &pair.executor);
-        pair.near.leave_send(LeftSend { call: Some(call), lent: None }, &pair.executor);
+        pair.near.leave_send(LeftSend { is_counted: true, call: Some(call), lent: None }, &pair.executor);
     };
     give_up(calls[0]);
     let refused = pair.near.enter_send();
@@ -98,7 +98,7 @@ fn sends_that_were_given_up_end_with_their_link() {
     let (mut pair, calls) = offered();
     for call in calls {
         pair.near.abandon(call, Class::Control, &pair.executor);
-        pair.near.leave_send(LeftSend { call: Some(call), lent: None }, &pair.executor);
+        pair.near.leave_send(LeftSend { is_counted: true, call: Some(call), lent: None }, &pair.executor);
     }
     assert!(pair.near.enter_send().is_err(), "all of them wait for their responses");
     pair.cut();
