@@ -5,6 +5,7 @@ mod ends;
 mod flow;
 mod hostile;
 mod rig;
+mod smol;
 
 #[test]
 fn the_program_in_the_documentation_is_the_example() {

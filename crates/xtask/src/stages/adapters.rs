@@ -30,8 +30,17 @@ fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     };
     let config = workspace.root.to_string_lossy();
     plan.command(cargo(&["fmt", "--all", "--check", "--", "--config-path", &config]));
-    plan.command(cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    plan.tests(cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]), PROGRAMS);
+    plan.command(cargo(&[
+        "clippy",
+        "--locked",
+        "--workspace",
+        "--all-features",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]));
+    plan.tests(cargo(&["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"]), PROGRAMS);
     // The test command has built them. `cargo run` would build their dependencies again, with the features of one package.
     for example in EXAMPLES {
         let program = workspace.target.join(FOLDER).join("debug/examples").join(example);
