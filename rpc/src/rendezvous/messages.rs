@@ -105,6 +105,8 @@ pub(super) fn key_of<M: Message>() -> TypeKey {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use pronto_core::fabric::RemoteRange;
     use pronto_wire::Class;
 
