@@ -15,7 +15,7 @@ impl<Q: QueuePair> Engine<Q> {
     #[inline(never)]
     pub(in crate::session) fn credit_received(&mut self) {
         let alone = self.credits_alone.came(self.solicited);
-        self.credits = self.credits.wrapping_add(usize::from(alone));
+        self.unawaited = self.unawaited.wrapping_add(usize::from(alone));
     }
 
     /// Asks the peer for a larger window. Returns `None` if there is no room for the message.

@@ -113,7 +113,10 @@ impl<Q: QueuePair> Engine<Q> {
                 self.control_received(class);
                 self.credit_received();
             }
-            Kind::Heartbeat => self.control_received(class),
+            Kind::Heartbeat => {
+                self.control_received(class);
+                self.unawaited = self.unawaited.wrapping_add(1);
+            }
             kind => self.receive_rare(class, kind, turn)?,
         }
         Ok(())

@@ -87,8 +87,8 @@ pub struct Engine<Q: QueuePair> {
     pub(super) idleness: Idleness,
     /// Number of received messages that wake a serving thread which is armed only for solicited events, wrapping.
     pub(super) solicited: usize,
-    /// Number of these that carry only credits and directly followed many of the same kind, wrapping.
-    pub(super) credits: usize,
+    /// Number of these that nobody waits for, wrapping: heartbeats, and credits that directly followed many of the same kind.
+    pub(super) unawaited: usize,
     pub(super) credits_alone: CreditsAlone,
 }
 
@@ -110,7 +110,7 @@ impl<Q: QueuePair> Engine<Q> {
             last_tick: Nanos::ZERO,
             idleness: Idleness::default(),
             solicited: 0,
-            credits: 0,
+            unawaited: 0,
             credits_alone: CreditsAlone::default(),
         }
     }
@@ -158,7 +158,7 @@ impl<Q: QueuePair> Engine<Q> {
         waiter: &mut impl Waiter<Q::Lease>,
         sink: &mut impl Sink<Q::Lease>,
     ) -> Progress {
-        let (mut moved, solicited, credits) = (0, self.solicited, self.credits);
+        let (mut moved, solicited, unawaited) = (0, self.solicited, self.unawaited);
         let received = turn.shared.stats.messages_received.count();
         if self.phase.is_linked() {
             // The prefetched outcome comes first, because another poll would overwrite it.
@@ -213,13 +213,13 @@ impl<Q: QueuePair> Engine<Q> {
             Armed::Solicited => self.solicited.wrapping_sub(solicited),
             Armed::All => moved,
         };
-        let credits = self.credits.wrapping_sub(credits);
+        let unawaited = self.unawaited.wrapping_sub(unawaited);
         let responses = match turn.shared.arming.has_listened() {
-            true => credits,
+            true => unawaited,
             false => {
                 let received = turn.shared.stats.messages_received.count().wrapping_sub(received);
                 let received = usize::try_from(received).unwrap_or(usize::MAX);
-                received.saturating_sub(self.solicited.wrapping_sub(solicited)) + credits
+                received.saturating_sub(self.solicited.wrapping_sub(solicited)) + unawaited
             }
         };
         self.extend_rings();

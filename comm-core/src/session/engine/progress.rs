@@ -7,8 +7,8 @@ pub struct Progress {
     pub moved: usize,
     /// Number of these that would have woken a sleeping thread.
     pub arrived: usize,
-    /// Number of responses and credit-only messages that the serving thread need not be woken for, as waiting callers and senders poll for
-    /// them themselves. Responses do not count while a future waits for one.
+    /// Number of messages for which the serving thread need not go on polling: responses and credit-only messages, as waiting callers and
+    /// senders poll for them themselves, and heartbeats. Responses do not count while a future waits for one.
     pub responses: usize,
 }
 

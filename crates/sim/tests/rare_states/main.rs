@@ -11,6 +11,7 @@ mod finished_twofold;
 mod flood;
 mod full_queue;
 mod growing;
+mod heartbeats;
 mod late_response;
 mod many_offers;
 mod many_responses;
