@@ -233,6 +233,52 @@ fn reports_of_a_peer_raise_a_process_with_empty_queues_and_are_forgotten() {
     remove(&settings);
 }
 
+/// Periods of 100 ms in a day.
+const DAY: usize = 24 * 3_600 * 10;
+
+/// A process is raised and lowered again and again: weights, the journal and the state of the coscheduler are those of the first time.
+#[test]
+fn a_day_of_changes_leaves_no_drift() {
+    const RAISED: usize = 20;
+    const LOWERED: usize = 100;
+    let (child, ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("day", Policy::Carried, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    coscheduler.tick();
+    let connection =
+        Connection { protocol: 6, local: ours.peer_addr().unwrap(), remote: ours.local_addr().unwrap() };
+    let files = || {
+        let lengths = std::fs::read_dir(&settings.state).unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name(), entry.metadata().unwrap().len())
+        });
+        lengths.collect::<BTreeMap<_, _>>()
+    };
+    let mut first = None;
+    for round in 0..DAY / (RAISED + LOWERED) {
+        let mut weights = Vec::with_capacity(RAISED + LOWERED);
+        let mut highest = 0;
+        for period in 0..RAISED + LOWERED {
+            if period < RAISED {
+                coscheduler.receive(2, [(connection, Level::MOST)]);
+            }
+            assert_eq!(coscheduler.tick(), Vec::<String>::new());
+            let [process] = &*coscheduler.status().processes else { panic!("there is one process") };
+            weights.push(process.weight);
+            highest = highest.min(nice(pid));
+        }
+        assert_eq!((highest, nice(pid)), (-6, 0), "round {round}");
+        let seen = (weights, files());
+        assert_eq!(&seen, first.get_or_insert_with(|| seen.clone()), "round {round}");
+    }
+    let changes = coscheduler.status().changes;
+    assert_eq!(changes % (DAY / (RAISED + LOWERED)) as u64, 0, "{changes} changes, as many in each round");
+    drop(coscheduler);
+    assert_eq!(nice(pid), 0);
+    remove(&settings);
+}
+
 #[test]
 fn a_process_that_communicates_is_reported_as_its_peer_sees_it() {
     let (child, mut ours) = reader();
