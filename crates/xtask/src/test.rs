@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Skip the slow stages: release builds, simulation, fuzzing, faults, sanitizers, the lab, the package.
     #[arg(long)]
     quick: bool,
-    /// Run only these stages (repeatable); tsan, aarch64, adapters and random-faults run only if they are named here, and in `cargo xtask soak`.
+    /// Run only these stages (repeatable); tsan, aarch64, adapters, valgrind and random-faults run only if they are named here, and in `cargo xtask soak`.
     #[arg(long, value_name = "STAGE", value_parser = stage_named)]
     only: Vec<&'static str>,
     /// List the stages and their commands without running them, those of `cargo xtask soak` included.

@@ -18,6 +18,7 @@ mod random_faults;
 pub(crate) mod simulation;
 mod tsan;
 pub(crate) mod unit;
+mod valgrind;
 
 use core::fmt;
 use core::time::Duration;
@@ -49,7 +50,8 @@ pub(crate) const ALL: &[Stage] = &[
 
 /// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, many dependencies of others, or the core for
 /// each of many faults, and take too long for every change.
-pub(crate) const SOAK: &[Stage] = &[tsan::STAGE, aarch64::STAGE, adapters::STAGE, random_faults::STAGE];
+pub(crate) const SOAK: &[Stage] =
+    &[tsan::STAGE, aarch64::STAGE, adapters::STAGE, valgrind::STAGE, random_faults::STAGE];
 
 /// Returns the number of today, from 1970-01-01: randomised tests have other seeds each day.
 #[expect(clippy::disallowed_methods, reason = "each day has its seeds")]
