@@ -91,6 +91,22 @@ pub struct Registration {
 #[derive(Clone)]
 pub struct Notifier(Weak<Shared>);
 
+/// Result of a look at the sources behind an epoll.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looked {
+    /// Number of events.
+    pub(crate) taken: usize,
+    /// Number of sources whose rest has ended, so that the next poll finds their events.
+    pub(crate) roused: usize,
+}
+
+impl Looked {
+    /// Returns the number of both: while there are any, the thread must not sleep.
+    pub(crate) const fn any(self) -> usize {
+        self.taken + self.roused
+    }
+}
+
 impl Manager {
     /// Creates a manager without sources. It starts no thread: see [`Self::poll`] and [`Self::run`].
     ///
@@ -173,7 +189,7 @@ impl Manager {
         poller.rouse_ready();
         let mut taken = poller.poll(trigger, 1);
         if poller.has_epolls() {
-            taken += self.0.poll_group(&mut poller, trigger, self.0.clock.now());
+            taken += self.0.poll_group(&mut poller, trigger, self.0.clock.now()).any();
         }
         drop(poller);
         self.0.make_changes();
@@ -327,23 +343,23 @@ impl Shared {
     }
 
     /// Polls the group, unless that was done less than [`GROUP_INTERVAL`] ago.
-    pub(crate) fn poll_group(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
+    pub(crate) fn poll_group(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> Looked {
         let asked = Nanos(self.group_asked.load(Ordering::Relaxed));
         if now.since(asked) < GROUP_INTERVAL && asked != Nanos::ZERO {
-            return 0;
+            return Looked::default();
         }
         self.poll_group_now(poller, trigger, now)
     }
 
-    pub(crate) fn poll_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
+    pub(crate) fn poll_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> Looked {
         self.group_asked.store(now.0.max(1), Ordering::Relaxed);
         self.reports.group_looks.add(u64::from(!poller.group.is_empty()));
         let muted = poller.group.muted();
         // The next polls find their events.
         let roused = poller.rouse_ready();
-        let taken = poller.poll_group(trigger, now) + roused;
+        let taken = poller.poll_group(trigger, now);
         self.reports.muted.add(poller.group.muted() - muted);
-        taken
+        Looked { taken, roused }
     }
 
     pub(crate) fn may_have_tasklets(&self) -> bool {

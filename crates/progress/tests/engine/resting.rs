@@ -8,7 +8,7 @@ use pronto_core::Nanos;
 use pronto_core::executor::Channel;
 use pronto_core::fabric::Interest;
 use pronto_progress::{Cost, Engine, Registration, Sleep, Source, Spec};
-use pronto_sync::atomic::{AtomicUsize, Ordering};
+use pronto_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::rig::{Running, eventually};
 
@@ -23,6 +23,10 @@ struct Both {
     work: Arc<AtomicUsize>,
     seen: Arc<AtomicUsize>,
     polls: Arc<AtomicUsize>,
+    /// Nobody waits for the events of its descriptor, so its polls do not report them.
+    unawaited: Arc<AtomicBool>,
+    /// While this is true, a poll does not return.
+    held: Arc<AtomicBool>,
     dropped: Arc<()>,
 }
 
@@ -31,7 +35,8 @@ impl Both {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = Arc::new(EventFd::from_value_and_flags(0, flags).expect("a descriptor"));
         let counter = Arc::default;
-        Self { event, work: counter(), seen: counter(), polls: counter(), dropped: Arc::default() }
+        let (unawaited, held, dropped) = (Arc::default(), Arc::default(), Arc::default());
+        Self { event, work: counter(), seen: counter(), polls: counter(), unawaited, held, dropped }
     }
 
     fn seen(&self) -> usize {
@@ -46,10 +51,13 @@ impl Both {
 impl Source for Both {
     fn poll(&mut self) -> usize {
         self.polls.fetch_add(1, Ordering::Relaxed);
+        while self.held.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         let came = self.event.read().map_or(0, |count| usize::try_from(count).expect("a few"));
         let taken = came + self.work.swap(0, Ordering::Acquire);
         self.seen.fetch_add(taken, Ordering::Release);
-        taken
+        if self.unawaited.load(Ordering::Relaxed) { 0 } else { taken }
     }
 
     fn may_rest(&mut self) -> bool {
@@ -126,6 +134,40 @@ fn work_that_no_descriptor_reports_is_found_by_rousing() {
             total += 1;
         }
     });
+}
+
+/// Such as heartbeats, which arrive together. The number of polls does not depend on how long the engine would poll for another event.
+#[test]
+fn events_that_nobody_waits_for_begin_no_polling() {
+    /// More than one look at the resting sources finds.
+    const EVENTS: usize = 100;
+    let engine = Running::start(Engine::Idle, Nanos::from_millis(50), LONG);
+    let sources: Vec<_> = (0..=EVENTS).map(|_| Both::new()).collect();
+    let registered: Vec<_> = sources
+        .iter()
+        .map(|source| {
+            let spec = Spec { cost: Cost::MemoryOfMany, ..Spec::memory("both", Sleep::Asked) };
+            engine.manager.register(spec, source.clone()).expect("there is room")
+        })
+        .collect();
+    let (first, others) = sources.split_first().expect("there are some");
+    eventually("the sources rest", || registered.iter().all(|one| one.rouse().rests()));
+    sources.iter().for_each(|source| source.unawaited.store(true, Ordering::Relaxed));
+    // All events arrive before the engine looks.
+    first.held.store(true, Ordering::Relaxed);
+    let (before, seen) = (first.polls(), first.seen());
+    first.event.write(1).expect("its count is small");
+    eventually("the engine polls the first source", || first.polls() > before);
+    let polls = || others.iter().map(Both::polls).sum::<usize>();
+    let before = polls();
+    others.iter().for_each(|source| drop(source.event.write(1).expect("its count is small")));
+    first.held.store(false, Ordering::Relaxed);
+    eventually("all events are seen", || first.seen() > seen && others.iter().all(|one| one.seen() > 0));
+    // Longer than the engine polls for an event that may follow another one.
+    std::thread::park_timeout(core::time::Duration::from_millis(60));
+    let after = polls() - before;
+    assert!(after < 30 * EVENTS, "{after} polls for {EVENTS} events");
+    drop(registered);
 }
 
 #[test]
