@@ -48,6 +48,16 @@ impl Direct {
         self.hot.insert(place, slot);
     }
 
+    /// Adds several sources, which are sorted once.
+    pub(crate) fn add_all(&mut self, slots: &mut Vec<Slot>) {
+        for slot in &mut *slots {
+            slot.empty_polls = 0;
+            slot.announcement.withdraw();
+        }
+        self.hot.append(slots);
+        self.hot.sort_unstable_by_key(|slot| (slot.spec.priority, slot.id));
+    }
+
     pub(crate) fn remove(&mut self, id: u64) -> Option<Slot> {
         let place = self.iter().position(|slot| slot.id == id)?;
         Some(self.take(place))
@@ -80,8 +90,11 @@ impl Direct {
 
     /// Makes every source hot.
     pub(crate) fn warm(&mut self) {
-        while let Some(slot) = self.cold.pop() {
-            self.add(slot);
+        if !self.cold.is_empty() {
+            let mut cold = core::mem::take(&mut self.cold);
+            self.add_all(&mut cold);
+            // Empty, with its memory.
+            self.cold = cold;
         }
     }
 

@@ -210,21 +210,38 @@ impl Poller {
         if self.resting.len() == 0 {
             return 0;
         }
-        let ready = self.resting.take_ready();
+        let mut ready = self.resting.take_ready();
         let roused = ready.len();
-        ready.into_iter().for_each(|slot| self.rouse(slot));
+        if let [_] = *ready {
+            ready.into_iter().for_each(|slot| self.rouse(slot));
+        } else {
+            for at in (0..ready.len()).rev() {
+                if !self.disarmed(&mut ready[at]) {
+                    discard(ready.swap_remove(at), &self.reports);
+                }
+            }
+            self.direct.add_all(&mut ready);
+        }
         roused
     }
 
     /// Disarms a source that has rested, and adds it to those that are polled.
     fn rouse(&mut self, mut slot: Slot) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| slot.source.disarm()))
-            && after_panic(&mut slot, &*panic, &self.reports) == AfterPanic::Remove
-        {
-            self.reports.panicked(slot.spec.name, &*panic);
-            return discard(slot, &self.reports);
+        if self.disarmed(&mut slot) {
+            self.direct.add(slot);
+        } else {
+            discard(slot, &self.reports);
         }
-        self.direct.add(slot);
+    }
+
+    /// Disarms a source that has rested. Returns false if it has panicked and must be removed.
+    fn disarmed(&self, slot: &mut Slot) -> bool {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| slot.source.disarm())) else { return true };
+        let stays = after_panic(slot, &*panic, &self.reports) != AfterPanic::Remove;
+        if !stays {
+            self.reports.panicked(slot.spec.name, &*panic);
+        }
+        stays
     }
 
     /// Collects the channels of the direct sources.

@@ -29,8 +29,10 @@ use crate::sleep_set::exclusive;
 pub(crate) const REST_AFTER: u32 = 2;
 /// Number of sources up to which none rests: polling them is cheaper than moving them.
 pub(crate) const FEW: usize = 16;
-/// Maximum number of ready sources that one call takes out. The kernel returns the longest waiting ones first.
-const BATCH: usize = 64;
+/// Maximum number of ready channels that one look finds, the longest waiting ones first. Sources with events that arrive together, such as
+/// heartbeats, are taken out together: the engine polls all that are awake in each round, so that several looks would each cause polls of
+/// those that the earlier ones have found.
+const MAX_READY: usize = 4_096;
 
 /// The announcement that a source rests. The source, its registration and its handles share it.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +100,8 @@ pub(crate) struct Resting {
     /// The source of each watched descriptor. The number of a closed descriptor may be that of another source's by the time its former source
     /// is removed.
     owners: HashMap<i32, u64>,
+    /// Room for the events of a look, kept so that looks allocate nothing.
+    events: Vec<EpollEvent>,
 }
 
 /// Channels of a source in the epoll.
@@ -117,6 +121,7 @@ impl Resting {
             slots: HashMap::new(),
             watched: HashMap::new(),
             owners: HashMap::new(),
+            events: Vec::new(),
         })
     }
 
@@ -195,9 +200,10 @@ impl Resting {
         Some(slot)
     }
 
-    /// Takes the sources out that have an event, up to [`BATCH`].
+    /// Takes the sources out that have an event: all of them, unless more than [`MAX_READY`] channels are ready.
     pub(crate) fn take_ready(&mut self) -> Vec<Slot> {
-        let mut events = [EpollEvent::empty(); BATCH];
+        let mut events = core::mem::take(&mut self.events);
+        events.resize(self.owners.len().clamp(1, MAX_READY), EpollEvent::empty());
         let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         let mut slots = Vec::with_capacity(ready);
         for id in events[..ready].iter().map(EpollEvent::data) {
@@ -208,6 +214,7 @@ impl Resting {
                 None => {}
             }
         }
+        self.events = events;
         slots
     }
 }

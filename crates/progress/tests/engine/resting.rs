@@ -139,7 +139,6 @@ fn work_that_no_descriptor_reports_is_found_by_rousing() {
 /// Such as heartbeats, which arrive together. The number of polls does not depend on how long the engine would poll for another event.
 #[test]
 fn events_that_nobody_waits_for_begin_no_polling() {
-    /// More than one look at the resting sources finds.
     const EVENTS: usize = 100;
     let engine = Running::start(Engine::Idle, Nanos::from_millis(50), LONG);
     let sources: Vec<_> = (0..=EVENTS).map(|_| Both::new()).collect();
