@@ -61,9 +61,7 @@ impl<H: Host> Peer<H> {
         range: Range<u64>,
         timeout: Duration,
     ) -> Result<(), TransferError> {
-        let (timeout, begun) = (nanos(timeout), self.host().now());
-        let left = || Duration::from_nanos((begun + timeout).since(self.host().now()).0);
-        self.when_there_is_room(timeout, || self.start_send(tag, region, range.clone(), left()))?.wait()
+        self.send_within(timeout, |left| self.start_send(tag, region, range.clone(), left))
     }
 
     /// Sends like [`Peer::send`]. Awaits room and the end of the transfer, together at most `timeout`. Dropping the future cancels the send.
@@ -92,9 +90,7 @@ impl<H: Host> Peer<H> {
         pieces: &[(&Region, Range<u64>)],
         timeout: Duration,
     ) -> Result<(), TransferError> {
-        let (timeout, begun) = (nanos(timeout), self.host().now());
-        let left = || Duration::from_nanos((begun + timeout).since(self.host().now()).0);
-        self.when_there_is_room(timeout, || self.start_send_pieces(tag, pieces, left()))?.wait()
+        self.send_within(timeout, |left| self.start_send_pieces(tag, pieces, left))
     }
 
     /// Starts to send the bytes of several pieces as one message, like [`Peer::send_pieces`]. Until the send has ended, it holds the regions,
@@ -137,6 +133,17 @@ impl<H: Host> Peer<H> {
         let mut pieces = Pieces::default();
         pieces.add(region, range).map_err(CallRejection::Here)?;
         self.start_sending(tag, pieces, timeout)
+    }
+
+    /// Starts a send as soon as there is room, with the time that is left, and waits for its end.
+    fn send_within(
+        &self,
+        timeout: Duration,
+        start: impl Fn(Duration) -> Result<Sending<H>, TransferError>,
+    ) -> Result<(), TransferError> {
+        let (timeout, begun) = (nanos(timeout), self.host().now());
+        let left = || Duration::from_nanos((begun + timeout).since(self.host().now()).0);
+        self.when_there_is_room(timeout, || start(left()))?.wait()
     }
 
     fn start_sending(
