@@ -50,7 +50,7 @@ static void on_child(void *unused, struct task_struct *child, u64 clone_flags)
 	struct expedite_saved own;
 
 	if (likely(child->policy == parent->policy && child->prio == parent->prio &&
-		   child->static_prio == parent->static_prio))
+		   child->static_prio == parent->static_prio && child->se.custom_slice == parent->se.custom_slice))
 		return;
 	if (!expedite_own_class(parent, &own))
 		return;

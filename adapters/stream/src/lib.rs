@@ -2,7 +2,8 @@
 //!
 //! [`Streams`] adds the streams to a node. One side listens under the name of a service ([`Streams::listen`]), the other one connects
 //! to it ([`Streams::connect`]). Both get a [`PeerStream`], which implements `AsyncRead` and `AsyncWrite` of tokio (feature `tokio`, on by
-//! default), and those of futures-io (feature `futures-io`). With the feature `tonic`, an unmodified tonic server serves the connections of a [`Listener`].
+//! default), and those of futures-io (feature `futures-io`). With the feature `tonic`, an unmodified tonic server
+//! serves the connections of a [`Listener`].
 //!
 //! `docs/decisions/0034-byte-streams-over-notifications.md` describes the protocol.
 #![forbid(unsafe_code)]

@@ -165,6 +165,7 @@ mod tests {
         let names = ["pronto-123-1", "pronto-123-bridge", "pronto-other", "pronto-x-1", "other-123-1", "n0"];
         assert_eq!(names.map(process_of), [Some(123), Some(123), None, None, None, None]);
     }
+
     /// A process that was killed cannot remove its namespaces.
     #[test]
     fn namespaces_of_processes_that_have_ended_are_removed() {

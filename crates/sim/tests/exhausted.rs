@@ -56,7 +56,7 @@ fn links_that_end_soon_are_made_less_and_less_often() {
         world.inflict(Fault::CutBetween(place, other));
         scenario.run(span);
         let made = (scenario.world().connections() - before) / 2;
-        // Twice 3 s within 5, 10, 20, 40, 80, 160, 320 and then 500 ms: each node dials.
+        // Both nodes dial, at most 13 times each in 3 s: after 5, 10, 20, 40, 80, 160, 320, and then every 500 ms.
         assert!((1..=2 * 13).contains(&made), "{made} links in {span:?}");
         scenario.run(Nanos::from_secs(1));
         scenario.finish()

@@ -161,8 +161,8 @@ impl<Q: QueuePair> Session<Q> {
         Ok(())
     }
 
-    /// Ends a send, or one piece of its memory. If its call has no response yet, it counts until then. The memory lent for it is reclaimed as soon as its call has a
-    /// response. Until then the peer may read the memory, and the access must not be refused, because a refused access ends some
+    /// Ends a send, or one piece of its memory. If its call has no response yet, it counts until then. The memory lent for it is reclaimed
+    /// as soon as its call has a response. Until then the peer may read the memory, and the access must not be refused, because a refused access ends some
     /// connections.
     pub fn leave_send(&self, left: LeftSend, executor: &impl Executor) {
         if left.call.is_none() {
