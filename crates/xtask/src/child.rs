@@ -10,6 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 
 use crate::failed::{Collector, FailedTest};
 use crate::report::print_line;
@@ -206,6 +208,13 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Returns the CPU time of all children that have ended, and of their descendants for which they waited.
+pub(crate) fn cpu_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
+    let micros = (usage.user_time() + usage.system_time()).num_microseconds();
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
 /// Reads the child's stdout in a separate thread, so that the caller can wait with a time limit.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let stdout = child.stdout.take().expect("stdout of the child is piped");
@@ -311,6 +320,13 @@ mod tests {
             assert!(start.elapsed() < AMPLE, "the inner shell still runs");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_child_is_counted() {
+        let before = cpu_time();
+        shell("sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i + 1)); done'; true").run(AMPLE).unwrap();
+        assert!(cpu_time() > before);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Line<'a> {
     pub(crate) tests: Counts,
     pub(crate) failed: Vec<FailedTest>,
     pub(crate) took: Duration,
+    /// CPU time of the stage's commands. On two CPUs, a stage that uses both has twice as much as `took`.
+    pub(crate) cpu: Duration,
     pub(crate) notes: Vec<String>,
 }
 
@@ -66,21 +68,22 @@ pub(crate) fn plan(stage: &Stage, plan: &Plan) {
 /// Prints the closing table, each failure with a command to repeat it, each failed test with the end of its output, and the sum of all tests. Returns whether all stages passed.
 pub(crate) fn table(lines: &[Line<'_>]) -> bool {
     print_line(&format!(
-        "\n{:<12} {:>7} {:>7} {:>7} {:>7} {:>7}  result",
-        "stage", "time", "budget", "passed", "failed", "skipped"
+        "\n{:<13} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}  result",
+        "stage", "time", "CPU", "budget", "passed", "failed", "skipped"
     ));
     let mut sum = Counts::default();
     for line in lines {
-        let (took, budget) = (line.took.as_secs_f64(), line.stage.budget.as_secs());
+        let (took, cpu) = (line.took.as_secs_f64(), line.cpu.as_secs_f64());
+        let budget = line.stage.budget.as_secs();
         let Counts { failed, skipped, .. } = line.tests;
         print_line(&format!(
-            "{:<12} {took:>5.0} s {budget:>5} s {:>7} {failed:>7} {skipped:>7}  {}",
+            "{:<13} {took:>5.0} s {cpu:>5.0} s {budget:>5} s {:>7} {failed:>7} {skipped:>7}  {}",
             line.stage.name,
             line.tests.passed(),
             result(line)
         ));
         for note in &line.notes {
-            print_line(&format!("{:<12} {note}", ""));
+            print_line(&format!("{:<13} {note}", ""));
         }
         sum += counted(line);
     }
@@ -146,6 +149,7 @@ mod tests {
             tests: Counts { returned: 2, failed: 0, skipped: 0, programs: 1 },
             failed: Vec::new(),
             took,
+            cpu: Duration::ZERO,
             notes: Vec::new(),
         }
     }

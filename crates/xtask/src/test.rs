@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
-use crate::child::{Counts, End, Outcome, now};
+use crate::child::{Counts, End, Outcome, cpu_time, now};
 use crate::disk;
 use crate::failed::FailedTest;
 use crate::report::{self, Line, Verdict};
@@ -65,7 +65,7 @@ pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effor
     let mut lines = Vec::new();
     for stage in stages {
         report::heading(stage, disk::free(workspace));
-        let start = now();
+        let (start, cpu) = (now(), cpu_time());
         let mut plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
         let Ran { verdict, tests, skipped, failed } = run_plan(workspace, stage, &plan, effort);
         plan.notes.extend(report::skipped(&skipped));
@@ -76,7 +76,8 @@ pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effor
         if std::env::var_os("CI").is_some_and(|ci| !ci.is_empty()) {
             disk::remove(workspace, stage);
         }
-        lines.push(Line { stage, verdict, tests, failed, took: start.elapsed(), notes: plan.notes });
+        let (took, cpu) = (start.elapsed(), cpu_time().saturating_sub(cpu));
+        lines.push(Line { stage, verdict, tests, failed, took, cpu, notes: plan.notes });
     }
     let good = report::table(&lines);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
