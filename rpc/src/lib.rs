@@ -79,7 +79,7 @@ pub use pending::{Pending, with_bytes};
 pub use pronto_core::session::Executed;
 pub use pronto_rpc_macros::{Message, Payload};
 pub use pronto_wire::{Class, Epoch, FailureCode, LayoutHash, NameHash, NodeId, ServiceId};
-pub use rendezvous::{Receive, ReceiveError, Sending, TransferError};
+pub use rendezvous::{MessageSource, Receive, ReceiveError, Sending, TransferError};
 
 /// Items that derived code uses. They are not part of the stable interface.
 #[doc(hidden)]

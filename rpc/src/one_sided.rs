@@ -173,7 +173,7 @@ impl<H: Host> Peer<H> {
             }
             WaitOutcome::Ended(end) => match end {
                 End::Done(found) => Ok(found),
-                End::AccessRefused => Err(AccessError::Refused),
+                End::AccessRefused | End::Unreadable => Err(AccessError::Refused),
                 End::Unsupported => Err(AccessError::Unsupported),
                 _ => Err(AccessError::Lost),
             },

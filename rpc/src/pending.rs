@@ -187,7 +187,9 @@ const fn ending<L>(end: &End<L>) -> Option<Ending> {
         End::Failure { .. } => Ending::Failure,
         End::PeerDown { .. } => Ending::PeerDown,
         End::Deadline { .. } => Ending::Deadline,
-        End::Done(_) | End::Flushed | End::AccessRefused | End::Unsupported => Ending::Other,
+        End::Done(_) | End::Flushed | End::AccessRefused | End::Unreadable | End::Unsupported => {
+            Ending::Other
+        }
     })
 }
 
@@ -214,7 +216,7 @@ pub(crate) fn decode_end<H: Host, T: Target>(
         }
         End::PeerDown { executed } => Err(ends.down(executed)),
         End::Deadline { executed } => Err(CallError::Deadline { executed }),
-        End::Done(_) | End::Flushed | End::AccessRefused | End::Unsupported => {
+        End::Done(_) | End::Flushed | End::AccessRefused | End::Unreadable | End::Unsupported => {
             unreachable!("this end belongs to an operation that is not a call")
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Participant {
     pub(crate) peer: &'static str,
     /// `shm` or `tcp`.
     pub(crate) provider: &'static str,
-    /// `copied`, `reference` or `no-engine` for Pronto; for others `default`, `best`, or the transport.
+    /// `copied`, `reference`, `heap` or `no-engine` for Pronto; for others `default`, `best`, or the transport.
     pub(crate) setting: &'static str,
     /// The memory in which its receiver reads.
     pub(crate) read: Read,
@@ -65,6 +65,10 @@ pub(crate) const ALL: &[Participant] = &[
         Means::Ours(Provider::Shm, Source::Region, Engine::Idle),
     ),
     posted(
+        ["pronto", "shm", "heap", "Peer::start_send from the program's heap"],
+        Means::Ours(Provider::Shm, Source::Heap, Engine::Idle),
+    ),
+    posted(
         [
             "pronto",
             "shm",
@@ -96,6 +100,10 @@ pub(crate) const ALL: &[Participant] = &[
     posted(
         ["pronto", "tcp", "reference", "Peer::start_send from a region"],
         Means::Ours(Provider::Tcp, Source::Region, Engine::Idle),
+    ),
+    posted(
+        ["pronto", "tcp", "heap", "Peer::start_send from the program's heap"],
+        Means::Ours(Provider::Tcp, Source::Heap, Engine::Idle),
     ),
     posted(
         [

@@ -2,10 +2,11 @@
 
 use core::hint::black_box;
 use core::time::Duration;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use pronto::progress::Engine;
-use pronto::{Node, Peer, Pending, Receive, Region, Sending, WaitPolicy};
+use pronto::{Memory, Node, Peer, Pending, Receive, Region, Sending, WaitPolicy};
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
 use super::raw::{READ, time_reading};
@@ -28,6 +29,18 @@ pub(crate) enum Source {
     Private,
     /// A region, to which the message refers.
     Region,
+    /// Memory of the program, to which the message refers. Messages into posted buffers only.
+    Heap,
+}
+
+/// A message in the heap.
+#[derive(Clone)]
+struct InHeap(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for InHeap {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// A form of sending, and the engine of both nodes.
@@ -94,12 +107,30 @@ struct IntoPosted<'a> {
     cell: Cell,
     /// Messages that are copied into the region; empty if they are in the region already.
     private: Vec<Vec<u8>>,
+    /// Messages that are sent from where they are; empty if they are in the region.
+    heap: Vec<InHeap>,
     region: Region,
     answers: Region,
     slots: Vec<Option<(Receive, Sending)>>,
 }
 
 impl IntoPosted<'_> {
+    /// Numbers a message in the heap as soon as the node has returned its memory, and starts to send it.
+    fn start_from_heap(&mut self, slot: usize, number: u64) -> anyhow::Result<Sending> {
+        let since = clock::now();
+        let message = &mut self.heap[slot];
+        loop {
+            if let Some(bytes) = Arc::get_mut(&mut message.0) {
+                stamp(bytes, number);
+                break;
+            }
+            anyhow::ensure!(since.elapsed() < LIMIT, "the memory of a message was not returned");
+            std::thread::yield_now();
+        }
+        let memory = Memory::from_owner(message.clone());
+        self.peer.start_send(MESSAGE, &memory, 0..memory.len() as u64, LIMIT).context("sending")
+    }
+
     fn range(&self, slot: usize) -> (usize, core::ops::Range<u64>) {
         let at = slot * self.cell.bytes;
         (at, at as u64..(at + self.cell.bytes) as u64)
@@ -114,12 +145,17 @@ impl Sender for IntoPosted<'_> {
                 stamp(message, number);
                 self.region.write(at, black_box(message)).context("copying a message")?;
             }
+            None if !self.heap.is_empty() => {}
             None => self.region.write(at + NUMBER, &number.to_le_bytes()).context("numbering a message")?,
         }
         let answer = (slot * BLOCK) as u64;
         let receive = self.peer.post(ANSWER, &self.answers, answer..answer + ANSWER_BYTES);
         let receive = receive.context("posting an answer")?;
-        let sending = self.peer.start_send(MESSAGE, &self.region, range, LIMIT).context("sending")?;
+        let sending = if self.heap.is_empty() {
+            self.peer.start_send(MESSAGE, &self.region, range, LIMIT).context("sending")?
+        } else {
+            self.start_from_heap(slot, number)?
+        };
         self.slots[slot] = Some((receive, sending));
         Ok(())
     }
@@ -136,11 +172,16 @@ impl Sender for IntoPosted<'_> {
 }
 
 fn send_posted(peer: &Peer, source: Source, cell: Cell, budget: Duration) -> anyhow::Result<(u64, Duration)> {
-    let region = pronto::region(cell.footprint()).context("the messages")?;
-    let (mut private, mut sums) = (Vec::new(), Vec::new());
+    let of_region = if source == Source::Heap { BLOCK } else { cell.footprint() };
+    let region = pronto::region(of_region).context("the messages")?;
+    let (mut private, mut heap, mut sums) = (Vec::new(), Vec::new(), Vec::new());
     for slot in 0..cell.open {
         let message = cell.message(slot);
         sums.push(sum::of(&message));
+        if source == Source::Heap {
+            heap.push(InHeap(Arc::new(message)));
+            continue;
+        }
         region.write(slot * cell.bytes, &message).context("a message")?;
         if source == Source::Private {
             private.push(message);
@@ -148,7 +189,7 @@ fn send_posted(peer: &Peer, source: Source, cell: Cell, budget: Duration) -> any
     }
     let answers = pronto::region(cell.open * BLOCK).context("the answers")?;
     let slots = (0..cell.open).map(|_| None).collect();
-    let mut sender = IntoPosted { peer, cell, private, region, answers, slots };
+    let mut sender = IntoPosted { peer, cell, private, heap, region, answers, slots };
     let made = send_cell(&mut sender, cell, &sums, budget)?;
     for _ in 0..cell.open {
         peer.send(MESSAGE, &sender.region, 0..0, LIMIT).context("ending a cell")?;
@@ -256,6 +297,7 @@ fn send_in_place(
         match source {
             Source::Private => private.push(ReadInPlace { bytes: message.split_off(COUNT) }),
             Source::Region => region.write(slot * cell.bytes, &message).context("a message")?,
+            Source::Heap => anyhow::bail!("messages that are read in place leave from a region"),
         }
     }
     let slots = (0..cell.open).map(|_| Slot::Unused).collect();
@@ -297,6 +339,7 @@ mod tests {
                 (Source::Private, posted, Engine::Idle),
                 (Source::Region, posted, Engine::Idle),
                 (Source::Region, posted, Engine::None),
+                (Source::Heap, posted, Engine::Idle),
                 (Source::Private, in_place, Engine::Idle),
                 (Source::Region, in_place, Engine::Idle),
             ] {

@@ -117,11 +117,13 @@ const ROWS: &[Row] = &[
         id: "K9",
         place: "§3.1",
         text: "Applications register large buffers once; the data of an OS may lie anywhere.",
-        state: State::Partly,
-        code: &["crates/node/src/node.rs", "comm-core/src/fabric/region.rs"],
-        tests: &["crates/pronto/tests/calls.rs::messages_travel_from_a_region"],
-        remark: "Payloads are copied from anywhere, but sent by reference only from a region that the library has allocated, not from a \
-                 program's own heap, stack or mappings.",
+        state: State::Done,
+        code: &["comm-core/src/fabric/region/own.rs", "crates/fabric-shm/src/by_address.rs"],
+        tests: &[
+            "crates/pronto/tests/own_memory.rs::messages_leave_from_the_heap_a_constant_and_a_file",
+            "crates/pronto/tests/own_memory.rs::borrowed_bytes_are_sent_and_returned",
+        ],
+        remark: "Messages into posted buffers leave from the program's heap, stack, constants and mapped files without a copy before.",
         ..Row::DEFAULT
     },
     Row {

@@ -129,6 +129,9 @@ pub enum PostError {
     /// No grant of the peer covers the access: it was never made, is revoked, or does not cover the range or the right.
     #[error("no grant covers this access")]
     NotGranted,
+    /// The memory that the peer granted has lost its bytes: the peer unmapped it, or truncated the file that it maps.
+    #[error("the peer's memory cannot be read: it was unmapped, or its file is shorter now")]
+    Unreadable,
     /// The payload or local buffer is outside its memory, or the eight bytes of an atomic operation are not aligned to eight.
     #[error("the buffer is outside its memory: {0}")]
     OutOfBounds(#[from] OutOfBounds),
@@ -167,6 +170,9 @@ pub enum GrantError {
         "the granted regions would be longer together than {0} bytes, which is the limit: revoke a grant"
     )]
     TooMuchMemory(u64),
+    /// The memory is read-only.
+    #[error("memory of the program is only read: grant a region for other accesses")]
+    ReadOnly,
     /// The grant does not exist.
     #[error("the grant does not exist")]
     Unknown,

@@ -42,7 +42,10 @@ use core::ptr::NonNull;
 pub use capabilities::{AtomicScope, Capabilities, OneSided, Revocation};
 pub use claim::{MemoryClaim, MemoryClaimed};
 pub use error::{FabricError, GrantError, PeerFault, PostError};
-pub use region::{Grant, GrantId, HeapMemory, HeapSendMemory, Region, RegionMemory, RemoteRange, Rights};
+pub use region::{
+    Grant, GrantId, HeapMemory, HeapSendMemory, Memory, MemoryAccess, Region, RegionMemory, RemoteRange,
+    Rights,
+};
 pub use work::{
     Arrived, Completion, Extent, Gather, InlineMessage, MessageSlot, Operation, OutOfBounds, Payload,
     PollOutcome, Received, SHORT_PAYLOAD, SendWork, ShortMessage, Signal, Status, Withdrawn, WrId,

@@ -5,6 +5,7 @@
 
 pub mod copy;
 mod heap;
+mod own;
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -16,15 +17,29 @@ use pronto_sync::atomic::AtomicU64;
 use super::work::OutOfBounds;
 pub use copy::{BLOCK, SharedBytes};
 pub use heap::{HeapMemory, HeapSendMemory};
+pub use own::{Memory, with_borrowed};
+
+/// The accesses that the memory of a region permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryAccess {
+    /// The memory was allocated for a region. This process and its peers may read and write the bytes.
+    Shared,
+    /// The memory belongs to the program, and nobody changes it. It is only read.
+    ReadOnly,
+    /// As [`ReadOnly`](Self::ReadOnly), but an instruction that reads a byte may fault, as the file behind the memory may be truncated.
+    /// Only system calls and devices read the bytes.
+    SystemCalls,
+}
 
 /// The memory behind a region.
 ///
 /// # Safety
-/// The bytes `base .. base + len` stay mapped, readable and writable, and in place, while the value lives. `base` is aligned to at least
-/// 8 bytes. This process and
-/// every other process that maps them access them only by relaxed atomic or volatile accesses.
+/// The bytes `base .. base + len` stay mapped and in place while the value lives. They stay readable, except that memory whose access is
+/// [`MemoryAccess::SystemCalls`] may lose its bytes. Only memory whose access is [`MemoryAccess::Shared`] is written to, and its base is
+/// aligned to at least 8 bytes: this process and every other process that maps it access it only by relaxed atomic or volatile accesses.
+/// No process changes the bytes of other memory.
 pub unsafe trait RegionMemory: Send + Sync + fmt::Debug {
-    /// Returns the address of the first byte, which is aligned to at least 8 bytes.
+    /// Returns the address of the first byte.
     fn base(&self) -> NonNull<u8>;
     /// Returns the length, bytes.
     fn len(&self) -> usize;
@@ -35,6 +50,16 @@ pub unsafe trait RegionMemory: Send + Sync + fmt::Debug {
     /// Returns the memory's file descriptor, if another process can map the memory.
     fn descriptor(&self) -> Option<i32> {
         None
+    }
+    /// Returns the accesses that the memory permits.
+    fn access(&self) -> MemoryAccess {
+        MemoryAccess::Shared
+    }
+    /// Copies bytes from `offset` by a system call. Returns false if the memory has lost some of them. Called only for memory whose access
+    /// is [`MemoryAccess::SystemCalls`], with a range within its length.
+    fn read_by_system_call(&self, offset: usize, out: &mut [u8]) -> bool {
+        let _ = (offset, out);
+        false
     }
 }
 
@@ -73,23 +98,39 @@ impl Region {
     }
 
     /// Copies `out.len()` bytes from `offset`. Each byte that a peer writes during the copy may be old or new.
+    ///
+    /// # Errors
+    /// The region has fewer bytes, or the file that it maps has become shorter.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.address(offset, out.len())?;
+        if self.may_fault() {
+            let is_read = self.memory.read_by_system_call(offset, out);
+            return if is_read { Ok(()) } else { Err(self.refused(offset, out.len())) };
+        }
         // SAFETY: `address` checked the bounds, and RegionMemory promises the memory and how it is accessed.
         unsafe { copy::from_shared(at, out) };
         Ok(())
     }
 
     /// Returns `len` bytes from `offset` for reading in place.
+    ///
+    /// # Errors
+    /// The region has fewer bytes, or only system calls may read them.
     pub fn lend(&self, offset: usize, len: usize) -> Result<SharedBytes<'_>, OutOfBounds> {
         let at = self.address(offset, len)?;
+        if self.may_fault() {
+            return Err(self.refused(offset, len));
+        }
         // SAFETY: `address` checked the bounds, and RegionMemory promises the memory, while `self` is borrowed, and how it is accessed.
         Ok(unsafe { SharedBytes::new(at, len) })
     }
 
     /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    /// The region has fewer bytes, or is read-only.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
-        let at = self.address(offset, bytes.len())?;
+        let at = self.writable_address(offset, bytes.len())?;
         // SAFETY: as for read.
         unsafe { copy::to_shared(bytes, at) };
         Ok(())
@@ -97,7 +138,7 @@ impl Region {
 
     /// Copies bytes of other shared memory to `offset`. Each byte that a peer writes during the copy may be old or new.
     pub fn write_from(&self, offset: usize, bytes: SharedBytes<'_>) -> Result<(), OutOfBounds> {
-        let at = self.address(offset, bytes.len())?;
+        let at = self.writable_address(offset, bytes.len())?;
         // SAFETY: as for read.
         unsafe { bytes.copy_to_shared(at) };
         Ok(())
@@ -108,12 +149,38 @@ impl Region {
         if !offset.is_multiple_of(8) {
             return Err(OutOfBounds { offset, wanted: 8, len: self.len() });
         }
-        let at = self.address(offset, 8)?.cast::<AtomicU64>();
+        let at = self.writable_address(offset, 8)?.cast::<AtomicU64>();
         // SAFETY: in bounds, aligned as checked and promised for the base, and RegionMemory allows atomic access only.
         Ok(unsafe { at.as_ref() })
     }
 
-    /// Returns the address of `wanted` bytes from `offset` on, for providers whose kernel or device accesses the bytes.
+    /// Returns whether the program's bytes are only read: peers cannot be granted other rights.
+    pub fn is_read_only(&self) -> bool {
+        self.memory.access() != MemoryAccess::Shared
+    }
+
+    /// Returns whether only system calls and devices may read the bytes, because an instruction may fault.
+    pub fn may_fault(&self) -> bool {
+        self.memory.access() == MemoryAccess::SystemCalls
+    }
+
+    /// Returns the address of `wanted` bytes from `offset` on, for providers whose kernel or device writes to them.
+    ///
+    /// # Errors
+    /// The region has fewer bytes, or is read-only.
+    pub fn writable_address(&self, offset: usize, wanted: usize) -> Result<NonNull<u8>, OutOfBounds> {
+        if self.is_read_only() {
+            return Err(self.refused(offset, wanted));
+        }
+        self.address(offset, wanted)
+    }
+
+    /// Returns the error for bytes that the region has, but that cannot be accessed like this.
+    fn refused(&self, offset: usize, wanted: usize) -> OutOfBounds {
+        OutOfBounds { offset, wanted, len: 0 }
+    }
+
+    /// Returns the address of `wanted` bytes from `offset` on, for providers whose kernel or device reads the bytes.
     ///
     /// # Errors
     /// The region has fewer bytes.

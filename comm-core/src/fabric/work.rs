@@ -160,6 +160,8 @@ pub enum Status {
     Flushed,
     /// The peer refused a one-sided access, as no grant covers it.
     AccessRefused,
+    /// The peer's memory has lost the bytes of a granted range: see [`PostError::Unreadable`](super::PostError::Unreadable).
+    Unreadable,
 }
 
 /// Caller-provided memory that [`poll`](super::QueuePair::poll) fills, so that a message is written once, directly to its destination.

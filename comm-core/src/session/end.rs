@@ -66,6 +66,8 @@ pub enum End<L> {
     Flushed,
     /// No grant allows the one-sided operation.
     AccessRefused,
+    /// The memory that the peer granted has lost its bytes.
+    Unreadable,
     /// The connection does not support one-sided operations.
     Unsupported,
 }

@@ -19,6 +19,7 @@ use crate::passed::PeerSocket;
 
 const REGION: u8 = 1;
 const GRANT: u8 = 2;
+const MEMORY: u8 = 3;
 
 const READ: u8 = 1;
 const WRITE: u8 = 2;
@@ -60,6 +61,17 @@ pub(crate) enum Announcement {
         /// Operations that the peer may perform.
         rights: Rights,
     },
+    /// The peer may read this memory, which has no descriptor, by its address.
+    Memory {
+        /// Index in the table of grants.
+        slot: u32,
+        /// Generation of that index: counts its uses.
+        generation: u32,
+        /// Address of the first byte in the sender.
+        address: u64,
+        /// Length in bytes.
+        len: u64,
+    },
 }
 
 impl Announcement {
@@ -72,6 +84,7 @@ impl Announcement {
                     | if rights.atomic { ATOMIC } else { 0 };
                 (GRANT, bits, slot, generation, start, len)
             }
+            Self::Memory { slot, generation, address, len } => (MEMORY, 0, slot, generation, address, len),
         };
         RawAnnouncement {
             kind,
@@ -93,7 +106,16 @@ impl Announcement {
                 let rights = Rights { read: bit(READ), write: bit(WRITE), atomic: bit(ATOMIC) };
                 Ok(Self::Grant { slot, generation, start: raw.start.get(), len: raw.len.get(), rights })
             }
+            MEMORY => Ok(Self::Memory { slot, generation, address: raw.start.get(), len: raw.len.get() }),
             other => Err(PeerFault::UnknownForm(other)),
+        }
+    }
+
+    /// Returns the number of descriptors that come with the announcement.
+    const fn descriptors(self) -> usize {
+        match self {
+            Self::Memory { .. } => 0,
+            Self::Region { .. } | Self::Grant { .. } => 1,
         }
     }
 }
@@ -107,19 +129,21 @@ impl Announcements {
         Self(socket)
     }
 
-    /// Passes a descriptor to the peer. Returns `EAGAIN` if the socket is full because the peer has not received
+    /// Announces memory to the peer, with its descriptor if it has one. Returns `EAGAIN` if the socket is full because the peer has not received
     /// earlier ones.
-    pub(crate) fn send(&self, what: Announcement, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn send(&self, what: Announcement, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let raw = what.emit();
-        let fds = [fd.as_raw_fd()];
-        let (bytes, rights) = ([IoSlice::new(raw.as_bytes())], [ControlMessage::ScmRights(&fds)]);
+        let fds: Vec<_> = fd.iter().map(AsRawFd::as_raw_fd).collect();
+        let bytes = [IoSlice::new(raw.as_bytes())];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<()>(self.0.as_fd().as_raw_fd(), &bytes, &rights, flags, None).map(drop)
+        sendmsg::<()>(self.0.as_fd().as_raw_fd(), &bytes, rights, flags, None).map(drop)
     }
 
-    /// Returns the next announcement, with memory whose size is sealed. Returns `None` if there is none, also after the
+    /// Returns the next announcement, with memory whose size is sealed if it comes with a descriptor. Returns `None` if there is none, also after the
     /// peer has closed its end.
-    pub(crate) fn receive(&self) -> Result<Option<(Announcement, OwnedFd)>, PeerFault> {
+    pub(crate) fn receive(&self) -> Result<Option<(Announcement, Option<OwnedFd>)>, PeerFault> {
         let mut bytes = [0; size_of::<RawAnnouncement>()];
         let mut received = fds::receive(self.0.as_fd(), &mut bytes);
         if let Err(Errno::ECONNRESET) = received {
@@ -131,11 +155,17 @@ impl Announcements {
         let Ok(packet) = received else { return Ok(None) };
         match (packet.len, packet.fds.len()) {
             (0, 0) => Ok(None),
-            (len, 1) if len == bytes.len() && !packet.truncated => {
+            (len, found @ 0..=1) if len == bytes.len() && !packet.truncated => {
                 let what = Announcement::check(zerocopy::transmute!(bytes))?;
-                let Some(passed) = packet.fds.into_iter().next() else { return Ok(None) };
-                let memory = passed.into_memory(Demand::FixedSize).map_err(|_| PeerFault::Unsealed)?;
-                Ok(Some((what, memory)))
+                let expected = what.descriptors();
+                match found.cmp(&expected) {
+                    core::cmp::Ordering::Less => return Err(PeerFault::UnknownForm(bytes[0])),
+                    core::cmp::Ordering::Equal => {}
+                    core::cmp::Ordering::Greater => return Err(PeerFault::Descriptors { found, expected }),
+                }
+                let passed = packet.fds.into_iter().next();
+                let memory = passed.map(|passed| passed.into_memory(Demand::FixedSize)).transpose();
+                Ok(Some((what, memory.map_err(|_| PeerFault::Unsealed)?)))
             }
             (_, found @ 2..) => Err(PeerFault::Descriptors { found, expected: 1 }),
             _ => Err(PeerFault::UnknownForm(bytes[0])),

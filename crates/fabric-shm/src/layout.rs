@@ -3,6 +3,7 @@
 //! ```text
 //!  line 0   armed word, arming count                     written when going to sleep
 //!  line 1   state word: closed, announcements           written rarely; read by a peer whose poll finds no message
+//!           witness of reads by address, and ability    written when the link is made
 //!  line 2   releases, then one done word per tag        written when a lease is dropped
 //!  ...      one word per grant                          written by grant and revoke
 //!  ...      message lines                               written by post
@@ -34,7 +35,11 @@ pub(crate) const STATE: usize = LINE;
 /// Offset of the release count, followed by the done words.
 pub(crate) const DONE: usize = 2 * LINE;
 
-const _: () = assert!(SLEEP + 2 * WORD <= STATE && STATE + size_of::<u64>() <= DONE);
+/// Offset of the words for reads by address.
+pub(crate) const BY_ADDRESS: usize = STATE + size_of::<u64>();
+
+const _: () =
+    assert!(SLEEP + 2 * WORD <= STATE && BY_ADDRESS + crate::by_address::WORDS * size_of::<u64>() <= DONE);
 
 /// Bit 0 of the state word: this side will send nothing more. The other bits count announcements.
 pub(crate) const CLOSED: u64 = 1;

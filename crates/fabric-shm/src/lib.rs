@@ -29,6 +29,7 @@
 
 mod announce;
 mod bell;
+mod by_address;
 mod closer;
 mod error;
 mod fds;

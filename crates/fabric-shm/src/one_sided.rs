@@ -5,6 +5,9 @@
 //! access needs no action on the giver's side. It reads the word again afterwards: an access during which the grant ended is not
 //! reported as done. The kernel enforces which processes can map the file and whether it can be written. Bounds within the
 //! region, and revocation, bind only a peer that runs this code.
+//!
+//! Memory of the program has no descriptor. The peer reads it by its address, if the kernel lets it ([`by_address`](crate::by_address)). If it
+//! does not, the grant is one of a copy.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,9 +20,11 @@ use pronto_core::fabric::{
 use pronto_sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::announce::Announcement;
+use crate::by_address::PeerMemory;
 use crate::layout::MAX_GRANTS;
 use crate::map::{Access, Mapping, OwnArray, PeerArray, round_up};
 use crate::receive::{map_peer, system};
+use crate::region::ShmRegion;
 use crate::regions::{self, MAX_ANNOUNCED};
 
 /// Grant word of an unused slot.
@@ -34,6 +39,8 @@ pub(crate) struct Given {
     generations: Box<[u32]>,
     /// The region of the last grant of each slot.
     regions: Box<[GrantedRegion]>,
+    /// The copy that is granted in place of memory which the peer cannot read.
+    copies: Box<[Option<Region>]>,
     /// Length of the regions of all live grants, bytes. A region counts once for each of its grants.
     sum: u64,
 }
@@ -51,7 +58,14 @@ impl Given {
     pub(crate) fn new(words: OwnArray<AtomicU32>) -> Self {
         let generations = vec![0; words.len()].into();
         let regions = vec![GrantedRegion::default(); words.len()].into();
-        Self { words, generations, regions, sum: 0 }
+        let copies = vec![None; words.len()].into();
+        Self { words, generations, regions, copies, sum: 0 }
+    }
+
+    /// Returns the number of live grants of copies.
+    #[cfg(test)]
+    pub(crate) fn copies(&self) -> usize {
+        self.copies.iter().flatten().count()
     }
 
     /// Returns the length of all regions with a live grant, and of `new`. The peer maps each of them once.
@@ -66,20 +80,60 @@ impl Given {
         granted.iter().map(|region| region.len).sum()
     }
 
-    /// Makes a grant and passes it to the peer by `announce`.
+    /// Makes a grant and passes it to the peer by `announce`. `reads_by_address` tells whether the peer can read memory by its address.
     pub(crate) fn grant(
         &mut self,
         region: &Region,
         (start, end): (u64, u64),
         rights: Rights,
-        announce: impl FnOnce(Announcement, OwnedFd) -> Result<(), Errno>,
+        reads_by_address: bool,
+        announce: impl FnOnce(Announcement, Option<OwnedFd>) -> Result<(), Errno>,
     ) -> Result<Grant, GrantError> {
         let len = region.len() as u64;
         if start > end || end > len {
             return Err(GrantError::Range { start, end, len });
         }
-        let place = self.words.iter().position(|word| word.load(Ordering::Relaxed) == NOBODY);
-        let place = place.ok_or(GrantError::TooMany(MAX_GRANTS))?;
+        if !region.is_read_only() {
+            return self.grant_shared(region, (start, end), rights, announce);
+        }
+        let (at, len) = place_of(start, end - start)?;
+        if reads_by_address {
+            return self.grant_by_address(region, (at, len), announce);
+        }
+        let copy = copy_of(region, (at, len))?;
+        let grant = self.grant_shared(&copy, (0, end - start), rights, announce)?;
+        self.copies[grant.id.0 as usize] = Some(copy);
+        Ok(grant)
+    }
+
+    /// Grants memory that the peer reads by its address.
+    fn grant_by_address(
+        &mut self,
+        region: &Region,
+        (at, len): (usize, usize),
+        announce: impl FnOnce(Announcement, Option<OwnedFd>) -> Result<(), Errno>,
+    ) -> Result<Grant, GrantError> {
+        let (start, end) = (at as u64, (at + len) as u64);
+        let first = region.address(at, len).map_err(|outside| GrantError::Range {
+            start,
+            end,
+            len: outside.len as u64,
+        })?;
+        let (address, len) = (first.as_ptr().expose_provenance() as u64, len as u64);
+        let none = GrantedRegion::default();
+        self.make(none, len, |slot, generation| {
+            announce(Announcement::Memory { slot, generation, address, len }, None)
+        })
+    }
+
+    /// Grants memory that the peer maps.
+    fn grant_shared(
+        &mut self,
+        region: &Region,
+        (start, end): (u64, u64),
+        rights: Rights,
+        announce: impl FnOnce(Announcement, Option<OwnedFd>) -> Result<(), Errno>,
+    ) -> Result<Grant, GrantError> {
         let is_writable = rights.write || rights.atomic;
         let base = region.memory().base().as_ptr().addr();
         let granted = GrantedRegion { base, is_writable, len: round_up(region.len()) as u64 };
@@ -92,12 +146,26 @@ impl Given {
             regions::readable(region)
         };
         let fd = fd.ok_or(GrantError::Memory)?;
+        let len = end - start;
+        self.make(granted, len, |slot, generation| {
+            announce(Announcement::Grant { slot, generation, start, len, rights }, Some(fd))
+        })
+    }
+
+    /// Makes a grant of `len` bytes in a free slot, and announces it by `announce`.
+    fn make(
+        &mut self,
+        granted: GrantedRegion,
+        len: u64,
+        announce: impl FnOnce(u32, u32) -> Result<(), Errno>,
+    ) -> Result<Grant, GrantError> {
+        let place = self.words.iter().position(|word| word.load(Ordering::Relaxed) == NOBODY);
+        let place = place.ok_or(GrantError::TooMany(MAX_GRANTS))?;
         let generation = self.generations[place].wrapping_add(1).max(NOBODY + 1);
         let slot = u32::try_from(place).expect("the table is small");
-        let announced = Announcement::Grant { slot, generation, start, len: end - start, rights };
         // SYNC: live before the peer can learn of it; pairs with the load in Held::live.
         self.words[place].store(generation, Ordering::Release);
-        if let Err(errno) = announce(announced, fd) {
+        if let Err(errno) = announce(slot, generation) {
             self.words[place].store(NOBODY, Ordering::Release);
             let live = self.words.iter().filter(|word| word.load(Ordering::Relaxed) != NOBODY).count();
             return Err(match errno {
@@ -109,7 +177,7 @@ impl Given {
         self.generations[place] = generation;
         self.regions[place] = granted;
         self.sum += granted.len;
-        let remote = RemoteRange { key: key(slot, generation), offset: 0, len: end - start };
+        let remote = RemoteRange { key: key(slot, generation), offset: 0, len };
         Ok(Grant { id: GrantId(slot), remote })
     }
 
@@ -124,12 +192,14 @@ impl Given {
             return Err(GrantError::Unknown);
         }
         self.sum -= self.regions[slot as usize].len;
+        self.copies[slot as usize] = None;
         Ok(())
     }
 
     /// Ends all grants. The caller must issue a fence afterwards.
     pub(crate) fn revoke_all(&mut self) {
         self.sum = 0;
+        self.copies.fill(None);
         for word in self.words.iter() {
             // SYNC: as in revoke.
             word.store(NOBODY, Ordering::SeqCst);
@@ -137,13 +207,21 @@ impl Given {
     }
 }
 
+/// The memory of a grant from the peer.
+#[derive(Debug)]
+enum Lent {
+    /// The mapping of the whole region.
+    Mapped(Arc<Mapping>),
+    /// Memory in the peer's address space, which can only be read.
+    InPeer,
+}
+
 /// A grant from the peer.
 #[derive(Debug)]
 struct HeldGrant {
     generation: u32,
-    /// The mapping of the whole region.
-    memory: Arc<Mapping>,
-    /// Offset of the grant in the region.
+    memory: Lent,
+    /// Offset of the grant in the region, or its address in the peer.
     start: u64,
     len: u64,
     rights: Rights,
@@ -158,20 +236,43 @@ pub(crate) struct Held {
     /// Number of grants in the table.
     count: usize,
     regions: MappedRegions,
+    peer: PeerMemory,
 }
 
 impl Held {
-    pub(crate) fn new(words: PeerArray<AtomicU32>) -> Self {
+    pub(crate) fn new(words: PeerArray<AtomicU32>, peer: PeerMemory) -> Self {
         let grants = (0..MAX_GRANTS).map(|_| None).collect();
-        Self { words, grants, count: 0, regions: MappedRegions::default() }
+        Self { words, grants, count: 0, regions: MappedRegions::default(), peer }
+    }
+
+    /// Returns the peer's memory that is not shared.
+    pub(crate) fn peer(&self) -> &PeerMemory {
+        &self.peer
+    }
+
+    /// Adopts a grant of memory that is read by its address.
+    pub(crate) fn adopt_by_address(
+        &mut self,
+        (slot, generation): (u32, u32),
+        (start, len): (u64, u64),
+    ) -> Result<(), FabricError> {
+        if start.checked_add(len).is_none() {
+            return Err(PeerFault::Length { len, max: u64::MAX - start }.into());
+        }
+        self.put(slot, HeldGrant { generation, memory: Lent::InPeer, start, len, rights: Rights::READ })
+    }
+
+    /// Puts a grant into its slot, in place of an earlier one.
+    fn put(&mut self, slot: u32, grant: HeldGrant) -> Result<(), FabricError> {
+        let place = self.grants.get_mut(slot as usize);
+        let place = place.ok_or_else(|| PeerFault::Offset { offset: slot.into(), len: MAX_GRANTS as u64 })?;
+        self.count += usize::from(place.replace(grant).is_none());
+        Ok(())
     }
 
     /// Maps the region of a grant that the peer announced, unless it is mapped already.
     pub(crate) fn adopt(&mut self, what: Announcement, fd: &OwnedFd) -> Result<(), FabricError> {
         let Announcement::Grant { slot, generation, start, len, rights } = what else { return Ok(()) };
-        let place = self.grants.get_mut(slot as usize);
-        let place = place.ok_or_else(|| PeerFault::Offset { offset: slot.into(), len: MAX_GRANTS as u64 })?;
-        self.count -= usize::from(place.take().is_some());
         let access = if rights.write || rights.atomic { Access::Write } else { Access::Read };
         let memory = match self.regions.mapped(fd, access) {
             Err(FabricError::Peer(PeerFault::TooMuchMemory { .. })) => {
@@ -188,9 +289,7 @@ impl Held {
             Some(max @ 1..) => return Err(PeerFault::Length { len, max }.into()),
             _ => return Err(PeerFault::Offset { offset: start, len: region }.into()),
         }
-        self.count += 1;
-        self.grants[slot as usize] = Some(HeldGrant { generation, memory, start, len, rights });
-        Ok(())
+        self.put(slot, HeldGrant { generation, memory: Lent::Mapped(memory), start, len, rights })
     }
 
     /// Unmaps the regions of the peer that are not granted now.
@@ -227,7 +326,7 @@ impl Held {
         &self,
         remote: RemoteRange,
         allowed: impl FnOnce(Rights) -> bool,
-    ) -> Result<(&Mapping, u64), PostError> {
+    ) -> Result<(&Lent, u64), PostError> {
         let (slot, grant) = self.find(remote).ok_or(PostError::NotGranted)?;
         let inside = remote.offset.checked_add(remote.len).is_some_and(|end| end <= grant.len);
         // SYNC: a holder that sees a grant live sees the memory as it was when granted; pairs with the stores in Given.
@@ -236,6 +335,18 @@ impl Held {
             return Err(PostError::NotGranted);
         }
         Ok((&grant.memory, grant.start + remote.offset))
+    }
+
+    /// Returns the mapped memory of a live grant that allows this access, and the offset in it.
+    fn mapped(
+        &self,
+        remote: RemoteRange,
+        allowed: impl FnOnce(Rights) -> bool,
+    ) -> Result<(&Mapping, u64), PostError> {
+        match self.live(remote, allowed)? {
+            (Lent::Mapped(memory), at) => Ok((memory, at)),
+            (Lent::InPeer, _) => Err(PostError::NotGranted),
+        }
     }
 
     /// Checks that a grant which was live before an access is live after it. Otherwise, the giver may have written to
@@ -254,13 +365,17 @@ impl Held {
     pub(crate) fn read(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
         let (memory, start) = self.live(remote, |rights| rights.read)?;
         let (at, len) = place(local, offset, remote.len)?;
-        local.write_from(at, memory.lend(start, len)?)?;
-        self.live_after(remote)
+        let read = match memory {
+            Lent::Mapped(memory) => local.write_from(at, memory.lend(start, len)?).map_err(PostError::from),
+            Lent::InPeer => self.peer.read_into(local, at, (start, len)),
+        };
+        // Memory whose grant has ended may be gone, which is no failure of the peer.
+        self.live_after(remote).and(read)
     }
 
     /// Copies from a region into the peer's memory.
     pub(crate) fn write(&self, local: &Region, offset: u64, remote: RemoteRange) -> Result<(), PostError> {
-        let (memory, start) = self.live(remote, |rights| rights.write)?;
+        let (memory, start) = self.mapped(remote, |rights| rights.write)?;
         let (at, len) = place(local, offset, remote.len)?;
         memory.write_from(start, local.lend(at, len)?)?;
         self.live_after(remote)
@@ -268,7 +383,7 @@ impl Held {
 
     /// Performs an atomic operation on eight bytes of the peer's memory. Returns the previous value.
     pub(crate) fn atomic(&self, remote: RemoteRange, operation: Atomic) -> Result<u64, PostError> {
-        let (memory, start) = self.live(remote, |rights| rights.atomic)?;
+        let (memory, start) = self.mapped(remote, |rights| rights.atomic)?;
         if remote.len != size_of::<u64>() as u64 {
             let (offset, len) = (usize::try_from(remote.offset).unwrap_or(usize::MAX), memory.len());
             return Err(OutOfBounds { offset, wanted: size_of::<u64>(), len }.into());
@@ -343,6 +458,31 @@ impl MappedRegions {
         });
     }
 }
+
+/// Returns an offset and a length as numbers of this machine.
+fn place_of(start: u64, len: u64) -> Result<(usize, usize), GrantError> {
+    let place = usize::try_from(start).ok().zip(usize::try_from(len).ok());
+    place.ok_or_else(|| GrantError::Range { start, end: start.saturating_add(len), len: usize::MAX as u64 })
+}
+
+/// Copies a range of memory that the peer cannot read into a region that it can map.
+fn copy_of(memory: &Region, (at, len): (usize, usize)) -> Result<Region, GrantError> {
+    let copy = ShmRegion::allocate(len).map_err(|_| GrantError::Memory)?;
+    let mut piece = vec![0; PIECE.min(len)];
+    for from in (0..len).step_by(PIECE) {
+        let piece = &mut piece[..PIECE.min(len - from)];
+        let copied = memory.read(at + from, piece).and_then(|()| copy.write(from, piece));
+        copied.map_err(|outside| GrantError::Range {
+            start: (at + from) as u64,
+            end: (at + from + piece.len()) as u64,
+            len: outside.len as u64,
+        })?;
+    }
+    Ok(copy)
+}
+
+/// Number of bytes that are copied at a time.
+const PIECE: usize = 64 << 10;
 
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]

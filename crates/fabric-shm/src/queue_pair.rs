@@ -79,6 +79,11 @@ impl ShmQueuePair {
         Counts { copied: self.receiving.copied, wakes: self.wakes, lent }
     }
 
+    /// Returns why this side cannot read the peer's memory by its address. Memory of the peer's program is then copied before this side reads it.
+    pub fn cannot_read_peer(&self) -> Option<i32> {
+        self.held.peer().failure().map(|errno| errno as i32)
+    }
+
     fn incoming(&self) -> &Incoming {
         &self.receiving.incoming
     }
@@ -107,9 +112,9 @@ impl ShmQueuePair {
     fn announce(
         (state, announcements): (&OwnArray<AtomicU64>, &Announcements),
         what: Announcement,
-        fd: &OwnedFd,
+        fd: Option<&OwnedFd>,
     ) -> Result<(), Errno> {
-        announcements.send(what, fd.as_fd())?;
+        announcements.send(what, fd.map(AsFd::as_fd))?;
         let announced = state[0].load(Ordering::Relaxed) + ANNOUNCEMENT;
         // SYNC: the packet is in the socket; pairs with the load in look_around.
         state[0].store(announced, Ordering::Release);
@@ -145,7 +150,7 @@ impl ShmQueuePair {
         }
         let announce = (&self.state, &self.announcements);
         let name = self.passed.name(region, |RegionName { slot, generation }, fd| {
-            Self::announce(announce, Announcement::Region { slot, generation }, &fd)
+            Self::announce(announce, Announcement::Region { slot, generation }, Some(&fd))
         });
         match name {
             Ok(name) => self.sending.post_region(signal, header, (offset, len), (name, region)),
@@ -187,11 +192,16 @@ impl ShmQueuePair {
         for _ in 0..DRAIN {
             let announced = self.announcements.receive().map_err(|fault| self.fail(fault.into()))?;
             let Some((what, fd)) = announced else { break };
-            let adopted = match what {
-                Announcement::Region { slot, generation } => {
+            let adopted = match (what, fd) {
+                (Announcement::Region { slot, generation }, Some(fd)) => {
                     self.receiving.adopt(RegionName { slot, generation }, &fd)
                 }
-                Announcement::Grant { .. } => self.held.adopt(what, &fd),
+                (Announcement::Grant { .. }, Some(fd)) => self.held.adopt(what, &fd),
+                (Announcement::Memory { slot, generation, address, len }, _) => {
+                    self.held.adopt_by_address((slot, generation), (address, len))
+                }
+                // `receive` has checked the number of descriptors.
+                (_, None) => Ok(()),
             };
             adopted.map_err(|failure| self.fail(failure))?;
         }
@@ -400,8 +410,10 @@ impl QueuePair for ShmQueuePair {
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
         self.usable()?;
         let announce = (&self.state, &self.announcements);
-        self.given
-            .grant(region, (range.start, range.end), rights, |what, fd| Self::announce(announce, what, &fd))
+        let reads_by_address = self.held.peer().can_read();
+        self.given.grant(region, (range.start, range.end), rights, reads_by_address, |what, fd| {
+            Self::announce(announce, what, fd.as_ref())
+        })
     }
 
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {

@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::announce::Announcements;
 use crate::bell::{Bell, SLEEP_WORDS, Sleep};
+use crate::by_address::{self, OwnWords, PeerMemory};
 use crate::error::{SetupError, SetupFault};
 use crate::form;
 use crate::handshake::{Handshake, Side};
@@ -119,6 +120,7 @@ struct Own {
     layout: Layout,
     segment: OwnedFd,
     mapping: Arc<Mapping>,
+    by_address: OwnWords,
     memory: Arc<SendSegment>,
     readable_memory: OwnedFd,
 }
@@ -131,13 +133,14 @@ impl Own {
         let mapping = Mapping::new(segment.as_fd(), 0, layout.len(), Access::Write);
         let mapping = Arc::new(mapping.map_err(SetupError::system("mmap"))?);
         memfd::seal_owned(&segment).map_err(SetupError::system("fcntl"))?;
+        let by_address = OwnWords::new(OwnArray::new(&mapping, layout::BY_ADDRESS, by_address::WORDS));
 
         let len = limits.send_memory as usize;
         let memory = memfd::create(len).map_err(SetupError::system("memfd_create"))?;
         memfd::seal_size(&memory).map_err(SetupError::system("fcntl"))?;
         let readable_memory = memfd::read_only(memory.as_fd()).map_err(SetupError::system("open"))?;
         let memory = Arc::new(SendSegment::new(memory, len).map_err(SetupError::system("mmap"))?);
-        Ok(Self { limits, layout, segment, mapping, memory, readable_memory })
+        Ok(Self { limits, layout, segment, mapping, by_address, memory, readable_memory })
     }
 
     /// Checks that the peer has the same limits, and returns the size of its send memory.
@@ -171,6 +174,8 @@ impl Own {
         let their_memory = readable(&peer.memory, round_up(memory_len))?;
 
         let (own, ours) = (&self.mapping, &self.layout);
+        let words = PeerArray::new(&theirs, layout::BY_ADDRESS, by_address::WORDS);
+        let peer_memory = PeerMemory::new(peer.pid, words, &self.by_address);
         let Sockets { bell, announcements } = peer.sockets;
         let bell = Bell::new(bell, PeerArray::new(&theirs, layout::SLEEP, SLEEP_WORDS));
         let done = OwnArray::new(own, layout::DONE, 1 + ours.tags);
@@ -199,7 +204,7 @@ impl Own {
             announcements: Announcements::new(announcements),
             passed: PassedRegions::default(),
             given: Given::new(OwnArray::new(own, ours.grants(), MAX_GRANTS)),
-            held: Held::new(PeerArray::new(&theirs, layout.grants(), MAX_GRANTS)),
+            held: Held::new(PeerArray::new(&theirs, layout.grants(), MAX_GRANTS), peer_memory),
             idle_wakes: 0,
             wakes: 0,
             ended: false,
@@ -210,8 +215,10 @@ impl Own {
     }
 }
 
-/// Descriptors that the peer passed for one class.
+/// Descriptors that the peer passed for one class, and its process.
 struct PeerFds {
+    /// Process id of the peer.
+    pid: i32,
     segment: OwnedFd,
     memory: OwnedFd,
     sockets: Sockets,
@@ -294,6 +301,7 @@ impl Offered {
         if offer.version.get() != VERSION {
             return Err(SetupFault::Version { found: offer.version.get(), spoken: VERSION }.into());
         }
+        let pid = handshake.peer.pid;
         let mut sockets = sockets.into_iter();
         let mut queue_pairs = Vec::with_capacity(CLASSES);
         for (own, theirs) in own.into_iter().zip(&offer.classes) {
@@ -308,7 +316,7 @@ impl Offered {
                     announcements: next().into_socket(ANNOUNCEMENTS)?,
                 },
             };
-            queue_pairs.push(own.connect(memory_len, PeerFds { segment, memory, sockets })?);
+            queue_pairs.push(own.connect(memory_len, PeerFds { pid, segment, memory, sockets })?);
         }
         let mut queue_pairs = queue_pairs.into_iter();
         let mut next = || queue_pairs.next().expect("one queue pair per class");

@@ -13,14 +13,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use pronto_core::fabric::{
-    Armed, ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, Operation, PostError, QueuePair,
-    SendWork, Signal, WrId, poll_by_value,
+    Armed, ConnectionLimits, DoorbellEvent, Extent, FabricError, Gather, Memory, Operation, PostError,
+    QueuePair, RemoteRange, Rights, SendWork, Signal, WrId, poll_by_value,
 };
 use pronto_fabric_shm::{Handshake, Link, Listener, ShmQueuePair, ShmRegion};
 use pronto_wire::RawHeader;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MESSAGES: u32 = 3000;
+/// Length of the memory that is granted.
+const MEMORY: usize = 3 << 20;
 const GREETING: &[u8] = b"who are you?";
 const PAYLOAD: u32 = 5000;
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -36,12 +38,18 @@ fn main() -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "role", "echo", path] => echo(dial(path)),
         [_, "role", "sender", path] => send_and_hang(dial(path)),
+        [_, "role", "reader", path] => read_by_grant(dial(path)),
+        [_, "role", "forbidden", path] => {
+            refuse_system_call(libc::SYS_process_vm_readv);
+            read_by_grant(dial(path));
+        }
         [_, "role", "polling"] => poll_under_filter(),
         [_, "role", "sleeping"] => sleep_under_filter(),
         _ => {
-            let tests: [(&str, fn()); 5] = [
+            let tests: [(&str, fn()); 6] = [
                 ("messages_cross_between_processes", messages_cross_between_processes),
                 ("a_killed_peer_is_noticed", a_killed_peer_is_noticed),
+                ("memory_of_the_program_is_read_by_another_process", memory_of_the_program),
                 ("a_forked_child_is_refused", a_forked_child_is_refused),
                 ("a_link_leaves_nothing_behind", a_link_leaves_nothing_behind),
                 ("polling_makes_no_system_call", polling_makes_no_system_call),
@@ -130,6 +138,57 @@ fn send_and_hang(mut link: Link) {
     while let Ok(()) = wait_for_message(&mut link.bulk).map(drop) {}
 }
 
+/// A peer reads memory of this program, by its address if its kernel lets it, else in a copy. One peer is forbidden to.
+fn memory_of_the_program() {
+    let contents: Vec<u8> = (0..MEMORY).map(|at| (at % 253) as u8).collect();
+    for role in ["reader", "forbidden"] {
+        let (mut link, mut child) = other_process(role);
+        // The child says what it can. It does so after it has tried.
+        let by_address = sleep_for(&mut link.bulk) == 0;
+        assert!(role == "reader" || !by_address, "the filter works");
+        if !by_address && role == "reader" {
+            println!("reads by address are forbidden on this machine");
+        }
+        let memory = Memory::from_owner(contents.clone());
+        let grant = link.bulk.grant(memory.region(), 0..MEMORY as u64, Rights::READ).expect("granted");
+        assert_eq!(mappings_of_regions(), usize::from(!by_address), "a copy is a region");
+        post(&mut link.bulk, Gather::Short(&grant.remote.key.to_le_bytes()));
+        assert_eq!(sleep_for(&mut link.bulk), contents.iter().map(|byte| u32::from(*byte)).sum::<u32>());
+        link.bulk.revoke(grant.id).expect("the grant exists");
+        assert_eq!((mappings_of_regions(), memory.is_held_elsewhere()), (0, false));
+        drop(link);
+        assert!(child.wait().expect("a child of this process").success());
+    }
+}
+
+/// Returns the number of mappings that have the length of the granted memory.
+fn mappings_of_regions() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs is mounted");
+    let is_one = |line: &&str| {
+        let (first, rest) = line.split_once('-').expect("a range");
+        let end = rest.split(' ').next().expect("a range");
+        let [first, end] = [first, end].map(|at| usize::from_str_radix(at, 16).expect("an address"));
+        line.contains("memfd:pronto") && end - first == MEMORY
+    };
+    maps.lines().filter(is_one).count()
+}
+
+fn read_by_grant(mut link: Link) {
+    let qp = &mut link.bulk;
+    let failure = qp.cannot_read_peer().unwrap_or(0);
+    post(qp, Gather::Short(&failure.to_le_bytes()));
+    let message = wait_for_key(qp);
+    let into = ShmRegion::allocate(MEMORY).expect("memory is available");
+    let remote = RemoteRange { key: message, offset: 0, len: MEMORY as u64 };
+    let read = Operation::Read { local: &into, local_offset: 0, remote };
+    qp.post(SendWork { signal: Signal::Unsignalled, operation: read }).expect("granted");
+    let mut bytes = vec![0; MEMORY];
+    into.read(0, &mut bytes).expect("the whole region");
+    let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
+    post(qp, Gather::Short(&sum.to_le_bytes()));
+    assert!(matches!(wait_for_message(qp), Err(FabricError::Lost)), "the parent closes first");
+}
+
 /// A forked child has none of the memory, and the parent's link is not affected.
 fn a_forked_child_is_refused() {
     let (mut link, other) = Link::pair([LIMITS; 2]).expect("memory is available");
@@ -166,7 +225,7 @@ fn a_link_leaves_nothing_behind() {
     for _ in 0..20 {
         let (mut near, mut far) = Link::pair([LIMITS; 2]).expect("memory is available");
         let region = ShmRegion::allocate(PAYLOAD as usize).expect("memory is available");
-        near.bulk.grant(&region, 0..8, pronto_core::fabric::Rights::ALL).expect("the first grant fits");
+        near.bulk.grant(&region, 0..8, Rights::ALL).expect("the first grant fits");
         post(&mut near.bulk, Gather::Region { region: &region, offset: 0, len: PAYLOAD });
         assert!(poll_by_value(&mut far.bulk).expect("alive").is_some());
         assert!(mappings() > 8);
@@ -232,15 +291,26 @@ fn leave() {
 
 /// Makes the kernel kill this process at any later system call except exit_group.
 fn forbid_system_calls() {
+    filter(libc::SYS_exit_group, libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
+}
+
+/// Makes a system call fail from now on.
+fn refuse_system_call(number: libc::c_long) {
+    let fails = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).expect("a small number");
+    filter(number, fails, libc::SECCOMP_RET_ALLOW);
+}
+
+/// Installs a filter that treats one system call in one way, and all others in another.
+fn filter(number: libc::c_long, that: u32, others: u32) {
     const NUMBER: u32 = 0; // offset in struct seccomp_data
     let statement =
         |code: u32, k| libc::sock_filter { code: u16::try_from(code).expect("16 bits"), jt: 0, jf: 0, k };
-    let number = u32::try_from(libc::SYS_exit_group).expect("a small number");
+    let number = u32::try_from(number).expect("a small number");
     let mut filter = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER),
         libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+        statement(libc::BPF_RET | libc::BPF_K, that),
+        statement(libc::BPF_RET | libc::BPF_K, others),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
     // SAFETY: takes no pointer; only restricts this process.
@@ -295,6 +365,14 @@ fn sleep_for(qp: &mut ShmQueuePair) -> u32 {
 }
 
 fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
+    wait_for_bytes(qp).map(u32::from_le_bytes)
+}
+
+fn wait_for_key(qp: &mut ShmQueuePair) -> u64 {
+    wait_for_bytes(qp).map(u64::from_le_bytes).expect("alive")
+}
+
+fn wait_for_bytes<const N: usize>(qp: &mut ShmQueuePair) -> Result<[u8; N], FabricError> {
     loop {
         qp.arm(Armed::All)?;
         let found = poll_by_value(qp)?;
@@ -305,9 +383,9 @@ fn wait_for_message(qp: &mut ShmQueuePair) -> Result<u32, FabricError> {
         }
         qp.arm(Armed::Nothing).expect("disarming never fails");
         if let Some(message) = found {
-            let mut number = [0; 4];
-            message.payload.copy_to(0, &mut number).expect("long enough");
-            return Ok(u32::from_le_bytes(number));
+            let mut bytes = [0; N];
+            message.payload.copy_to(0, &mut bytes).expect("long enough");
+            return Ok(bytes);
         }
     }
 }

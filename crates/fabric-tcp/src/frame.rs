@@ -11,7 +11,7 @@
 //! | compare-swap | key | offset | expected (8), desired (8) |
 //! | fetch-add | key | offset | addend (8) |
 //! | data | offset in the read | 0 | data |
-//! | answer | 0 done, 1 refused | value | |
+//! | answer | 0 done, 1 refused | value; of a refusal: 1 if the granted memory has lost its bytes | |
 //!
 //! Integers are little endian.
 

@@ -19,6 +19,8 @@ use crate::outbound::Outbound;
 
 /// Maximum number of open one-sided operations per side.
 pub(crate) const ONE_SIDED_DEPTH: usize = 64;
+/// Value of a refusal because the granted memory has lost its bytes.
+pub(crate) const UNREADABLE: u64 = 1;
 /// Bits of a tag that name the slot.
 const SLOT_BITS: u32 = 8;
 const _: () = assert!(ONE_SIDED_DEPTH <= 1 << SLOT_BITS);
@@ -160,6 +162,7 @@ impl OneSided {
             OneSidedFrame::Answer { tag, refused, value } => {
                 let slot = slot_of(tag);
                 match self.entry(tag)? {
+                    Some(_) if refused && value == UNREADABLE => self.close(slot, Status::Unreadable),
                     Some(_) if refused => self.close(slot, Status::AccessRefused),
                     Some((_, Open::Read { len: 0, .. } | Open::Write)) => self.close(slot, Status::Done(0)),
                     Some((_, Open::Atomic)) => self.close(slot, Status::Done(value)),

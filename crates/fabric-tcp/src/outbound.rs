@@ -19,7 +19,7 @@ use pronto_wire::HEADER_LEN;
 
 use crate::frame::{CHUNK, Kind, OneSidedHeader};
 use crate::grants::{Access, Grants};
-use crate::one_sided::ONE_SIDED_DEPTH;
+use crate::one_sided::{ONE_SIDED_DEPTH, UNREADABLE};
 use crate::parts::Source;
 use crate::piece::Piece;
 use crate::socket::Socket;
@@ -435,12 +435,14 @@ impl Outbound {
                         let header = OneSidedHeader::new(Kind::Data, n, *tag, *sent, 0);
                         let after = n as u64;
                         (*offset, *sent, *rest) = (*offset + after, *sent + after, *rest - after);
-                        Piece::new(&[header.as_array()], region, at, n)
+                        Piece::new(&[header.as_array()], region, at, n).or_else(|_| {
+                            *rest = 0;
+                            Ok(refusal(*tag, UNREADABLE))
+                        })
                     }
                     None => {
                         *rest = 0;
-                        let header = OneSidedHeader::new(Kind::Answer, 0, *tag, 1, 0);
-                        Ok(Piece::of_head(&[header.as_array()]))
+                        Ok(refusal(*tag, 0))
                     }
                 }
             }
@@ -463,6 +465,12 @@ impl Outbound {
             self.piece.save();
         }
     }
+}
+
+/// Returns the answer frame of a read that is refused.
+fn refusal(tag: u32, why: u64) -> Piece {
+    let header = OneSidedHeader::new(Kind::Answer, 0, tag, 1, why);
+    Piece::of_head(&[header.as_array()])
 }
 
 fn chunk(rest: u64) -> usize {

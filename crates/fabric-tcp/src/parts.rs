@@ -63,7 +63,7 @@ impl<'a> Destination<'a> {
 
     /// Returns `len` bytes of a region.
     pub(crate) fn in_region(region: &'a Region, at: usize, len: usize) -> Result<Self, OutOfBounds> {
-        let first = region.address(at, len)?;
+        let first = region.writable_address(at, len)?;
         Ok(Self { part: libc::iovec { iov_base: first.as_ptr().cast(), iov_len: len }, _lent: PhantomData })
     }
 }

@@ -36,12 +36,18 @@ impl Default for Piece {
 }
 
 impl Piece {
-    /// Returns a piece of the `len` bytes of a region from `at` on.
+    /// Returns a piece of the `len` bytes of a region from `at` on. Copies them from memory that may lose them while they are sent, as a frame
+    /// that was begun must be completed.
     ///
     /// # Errors
-    /// The region has fewer bytes.
+    /// The region has fewer bytes, or has lost them.
     pub(crate) fn new(head: &[&[u8]], region: &Region, at: usize, len: usize) -> Result<Self, OutOfBounds> {
         region.address(at, len)?;
+        if region.may_fault() {
+            let mut bytes = vec![0; len];
+            region.read(at, &mut bytes)?;
+            return Ok(Self { body: Body::Saved(bytes), body_len: len, ..Self::of_head(head) });
+        }
         Ok(Self { body: Body::Region(region.clone(), at), body_len: len, ..Self::of_head(head) })
     }
 

@@ -46,7 +46,8 @@ impl VerbsQueuePair {
             let at = usize::try_from(range.start).unwrap_or(usize::MAX)
                 ..usize::try_from(range.end).unwrap_or(usize::MAX);
             let bytes = PinnedBytes::Region(Arc::clone(region.memory()));
-            let memory = MemoryRegion::register(&self.shared.domain, bytes, at, Access::Windows)?;
+            let access = if region.is_read_only() { Access::ReadWindows } else { Access::Windows };
+            let memory = MemoryRegion::register(&self.shared.domain, bytes, at, access)?;
             let window = self.bind(&memory, range.end - range.start, rights)?;
             Granted { id, _window: Some(window), memory: Some(memory) }
         };

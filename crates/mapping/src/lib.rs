@@ -1,4 +1,5 @@
-//! Send memory: an anonymous mapping, reserved as a whole and committed by the kernel page by page on first use.
+//! Send memory, and mapped files from which messages are sent. Send memory is an anonymous mapping, reserved as a whole and committed by the
+//! kernel page by page on first use.
 //!
 //! # Invariants
 //! 1. `base .. base + len` is one private mapping, created only in `new` and unmapped only in `drop`.
@@ -6,12 +7,16 @@
 //!    no write overlaps their access. No safe function reads, writes or discards them.
 #![expect(unsafe_code, reason = "maps memory, and guarantees to the fabric that it stays mapped")]
 
+mod file;
+
 use core::num::NonZeroUsize;
 use core::ops::Range;
 use core::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use pronto_core::fabric::{Extent, FabricError, MemoryClaim, SendMemory};
+
+pub use file::FileMapping;
 
 /// The send memory of one connection.
 #[derive(Debug)]

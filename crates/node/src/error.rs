@@ -64,6 +64,16 @@ pub enum NodeError {
     /// The serving thread was configured for CPUs that this process may not use.
     #[error("placement.serving = {0}")]
     NotSeated(NotSeated),
+    /// A file could not be mapped.
+    #[error("cannot map bytes {start}..{end} of the file: {}; the range must not be empty, and the file must have it", std::io::Error::from_raw_os_error(*errno))]
+    Map {
+        /// First byte of the range.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// Error of the system.
+        errno: i32,
+    },
     /// The configured device does not exist.
     #[error("placement.device = {name:?}: no network interface or RDMA device has this name")]
     NoDevice {

@@ -33,7 +33,7 @@ pub use host::NodeHost;
 pub use links::Connect;
 pub use measure::calibrate::wake_up_cost;
 pub use measure::threshold::measure_soon as measure_thresholds;
-pub use node::{Down, Node, PeerStatus, Status, region};
+pub use node::{Down, Node, PeerStatus, Status, map_file, region};
 pub use pronto_progress as progress;
 pub use pronto_topology as topology;
 pub use pronto_trust as credentials;

@@ -1,14 +1,17 @@
 //! A running node.
 
+use core::ops::Range;
 use core::time::Duration;
+use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
-use pronto_core::fabric::Region;
+use pronto_core::fabric::{Memory, Region};
 use pronto_core::session::{DownCause, Evidence, LinkInfo};
 use pronto_core::{Clock, Nanos};
 use pronto_fabric_shm::ShmRegion;
+use pronto_mapping::FileMapping;
 use pronto_progress::{Manager, Trigger};
 use pronto_rpc::host::MayWait;
 use pronto_rpc::{CallError, Peer, Request, multicall};
@@ -49,6 +52,21 @@ const NO_TRUST: &str = "none: TCP is not encrypted, and peers are known by their
 /// Returns [`NodeError::Region`] if the system has no memory.
 pub fn region(len: usize) -> Result<Region, NodeError> {
     ShmRegion::allocate(len).map_err(NodeError::Region)
+}
+
+/// Maps a range of a file, from which messages can be sent without copying it first. Another process may write to the file, or truncate it,
+/// while a message is sent from it: the message then has old or new bytes, or fails.
+///
+/// # Errors
+/// Returns [`NodeError::Map`] if the range is empty, the file has fewer bytes, or it cannot be mapped for reading.
+pub fn map_file(file: impl AsFd, range: Range<u64>) -> Result<Memory, NodeError> {
+    let asked = range.clone();
+    let mapping = FileMapping::new(file, range).map_err(|errno| NodeError::Map {
+        start: asked.start,
+        end: asked.end,
+        errno: errno as i32,
+    })?;
+    Ok(Memory::new(Arc::new(mapping)))
 }
 
 /// State and counters of a node at one moment.

@@ -29,7 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub use pronto_core::buf::Placement;
-pub use pronto_core::fabric::{Grant, GrantError, GrantId, Region, Rights};
+pub use pronto_core::fabric::{Grant, GrantError, GrantId, Memory, Region, Rights};
 pub use pronto_core::session::{
     Doorbells, DownCause, Event, Executed, Limits, LinkInfo, MessageName, SendError,
 };
@@ -37,14 +37,14 @@ pub use pronto_core::{Nanos, WaitPolicy};
 pub use pronto_node::{
     Address, Boost, Builder, Config, ConfigError, Connect, CoscheduleConfig, CoscheduleGroup, Down,
     EVENTS_HELD, Events, HandlerFuture, MAX_FUTURES, Missed, Node, NodeError, NodeHost, PastConfig,
-    PeerStatus, Rdma, SPIN_DOWN, Status, measure_thresholds, region,
+    PeerStatus, Rdma, SPIN_DOWN, Status, map_file, measure_thresholds, region,
 };
 pub use pronto_node::{admin, credentials, progress, topology};
 pub use pronto_rpc as rpc;
 pub use pronto_rpc::{
     AccessError, Bytes, CallError, CallRejection, Class, DEFAULT_TIMEOUT, Epoch, FailureCode, HandlerError,
-    InPlace, Key, LayoutHash, Message, NameHash, NodeId, Order, Payload, ReceiveError, RemoteMemory, Request,
-    Route, ServiceId, TransferError, Unreadable,
+    InPlace, Key, LayoutHash, Message, MessageSource, NameHash, NodeId, Order, Payload, ReceiveError,
+    RemoteMemory, Request, Route, ServiceId, TransferError, Unreadable,
 };
 pub use pronto_wire::Pressure;
 

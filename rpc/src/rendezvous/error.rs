@@ -30,6 +30,9 @@ pub enum TransferError {
     /// The receiver's connection cannot read granted memory.
     #[error("the receiver's provider does not support one-sided operations")]
     Unsupported,
+    /// The memory from which the message was sent has lost its bytes.
+    #[error("the message's memory cannot be read: it was unmapped, or its file is shorter now")]
+    Unreadable,
     /// The deadline passed: the peer posted no matching receive, or the transfer did not complete in time.
     #[error(
         "the deadline passed before the message was received: check that the peer posts a receive with this tag"
@@ -62,6 +65,9 @@ pub enum ReceiveError {
     /// This connection cannot read granted memory.
     #[error("this provider does not support one-sided operations")]
     Unsupported,
+    /// The memory from which the peer sent has lost its bytes. A part of the message may be in the buffer.
+    #[error("the sender's memory cannot be read: it was unmapped, or its file is shorter now")]
+    Unreadable,
     /// The peer went down. A part of the message may be in the buffer.
     #[error("the peer is down")]
     PeerDown,
@@ -110,6 +116,7 @@ pub(super) fn received<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result
         }
         End::Failure { .. } => Err(ReceiveError::Cancelled),
         End::Unsupported => Err(ReceiveError::Unsupported),
+        End::Unreadable => Err(ReceiveError::Unreadable),
         _ => Err(ReceiveError::PeerDown),
     }
 }
@@ -125,6 +132,7 @@ pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(),
             Err(match NotReceived::from_wire(why[0]) {
                 Some(NotReceived::TooLong) => TransferError::TooLong,
                 Some(NotReceived::Unsupported) => TransferError::Unsupported,
+                Some(NotReceived::Unreadable) => TransferError::Unreadable,
                 _ => TransferError::ReceiveCancelled,
             })
         }

@@ -5,10 +5,12 @@
 //! receiver reads it chunk by chunk. The two differ only in time. A message and a receive match if they have the same tag, in
 //! the order of arrival. (PIOMan paper, section 3.1. `comm-core/src/session/rendezvous` defines the order of transfers.)
 
+mod borrowed;
 mod error;
 mod messages;
 mod receive;
 mod sending;
+mod source;
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -26,6 +28,7 @@ pub use messages::{Form, take_in};
 pub use receive::Receive;
 use sending::Pieces;
 pub use sending::Sending;
+pub use source::MessageSource;
 
 use crate::error::CallRejection;
 use crate::host::{Host, MayWait};
@@ -49,7 +52,7 @@ impl<H: Host> Peer<H> {
         Ok(Receive { session, host, slot: Some(slot), policy: self.policy() })
     }
 
-    /// Sends `range` of a region into the buffer of a receive with this tag. Waits for room to send, and until the bytes are in that buffer
+    /// Sends `range` of a [`Region`] or a [`Memory`](pronto_core::fabric::Memory) into the buffer of a receive with this tag. Waits for room to send, and until the bytes are in that buffer
     /// or the peer has stored an eager message for a later receive, together at most `timeout`.
     ///
     /// # Errors
@@ -57,11 +60,11 @@ impl<H: Host> Peer<H> {
     pub fn send(
         &self,
         tag: u64,
-        region: &Region,
+        source: &(impl MessageSource + ?Sized),
         range: Range<u64>,
         timeout: Duration,
     ) -> Result<(), TransferError> {
-        self.send_within(timeout, |left| self.start_send(tag, region, range.clone(), left))
+        self.send_within(timeout, |left| self.start_send(tag, source, range.clone(), left))
     }
 
     /// Sends like [`Peer::send`]. Awaits room and the end of the transfer, together at most `timeout`. Dropping the future cancels the send.
@@ -71,29 +74,29 @@ impl<H: Host> Peer<H> {
     pub async fn send_async(
         &self,
         tag: u64,
-        region: &Region,
+        source: &(impl MessageSource + ?Sized),
         range: Range<u64>,
         timeout: Duration,
     ) -> Result<(), TransferError> {
-        let start = |left: Nanos| self.start_send(tag, region, range.clone(), Duration::from_nanos(left.0));
+        let start = |left: Nanos| self.start_send(tag, source, range.clone(), Duration::from_nanos(left.0));
         self.await_room(RoomFor::Transfer, nanos(timeout), WhenDown::Fails, start).await?.await
     }
 
-    /// Sends the bytes of several pieces as one message, in their order: ranges of regions, at most [`MAX_PIECES`]. Waits as
-    /// [`Peer::send`] does. The pieces may overlap, and may be empty. The receiver cannot tell such a message from one of a single range.
+    /// Sends the bytes of several pieces as one message, in their order: ranges of regions or of memory of the program, at most
+    /// [`MAX_PIECES`]. Waits as [`Peer::send`] does. The pieces may overlap, and may be empty. The receiver cannot tell such a message from one of a single range.
     ///
     /// # Errors
     /// See [`TransferError`], and [`SendError::TooManyPieces`].
     pub fn send_pieces(
         &self,
         tag: u64,
-        pieces: &[(&Region, Range<u64>)],
+        pieces: &[(&(impl MessageSource + ?Sized), Range<u64>)],
         timeout: Duration,
     ) -> Result<(), TransferError> {
         self.send_within(timeout, |left| self.start_send_pieces(tag, pieces, left))
     }
 
-    /// Starts to send the bytes of several pieces as one message, like [`Peer::send_pieces`]. Until the send has ended, it holds the regions,
+    /// Starts to send the bytes of several pieces as one message, like [`Peer::send_pieces`]. Until the send has ended, it holds the memory,
     /// whose bytes must not change.
     ///
     /// # Errors
@@ -101,7 +104,7 @@ impl<H: Host> Peer<H> {
     pub fn start_send_pieces(
         &self,
         tag: u64,
-        pieces: &[(&Region, Range<u64>)],
+        pieces: &[(&(impl MessageSource + ?Sized), Range<u64>)],
         timeout: Duration,
     ) -> Result<Sending<H>, TransferError> {
         if pieces.len() > MAX_PIECES {
@@ -112,13 +115,14 @@ impl<H: Host> Peer<H> {
             .into());
         }
         let mut all = Pieces::default();
-        for (region, range) in pieces {
-            all.add(region, range.clone()).map_err(CallRejection::Here)?;
+        for (source, range) in pieces {
+            all.add(source.region(), range.clone()).map_err(CallRejection::Here)?;
         }
         self.start_sending(tag, all, timeout)
     }
 
-    /// Starts to send `range` of a region. Until the send has ended, it holds the region, whose bytes must not change.
+    /// Starts to send `range` of a region or of memory of the program. Until the send has ended, it holds the memory, whose bytes must not
+    /// change.
     ///
     /// # Errors
     /// [`SendError::TooManyTransfers`] if the maximum number of sends is in progress, [`SendError::NotConnected`] also between two links of
@@ -126,12 +130,12 @@ impl<H: Host> Peer<H> {
     pub fn start_send(
         &self,
         tag: u64,
-        region: &Region,
+        source: &(impl MessageSource + ?Sized),
         range: Range<u64>,
         timeout: Duration,
     ) -> Result<Sending<H>, TransferError> {
         let mut pieces = Pieces::default();
-        pieces.add(region, range).map_err(CallRejection::Here)?;
+        pieces.add(source.region(), range).map_err(CallRejection::Here)?;
         self.start_sending(tag, pieces, timeout)
     }
 
@@ -168,6 +172,7 @@ impl<H: Host> Peer<H> {
             deadline: Nanos::NEVER,
             policy: self.policy(),
             ticket: None,
+            revokes_early: false,
         };
         sending.deadline = sending.host.now() + timeout;
         let call = if len <= sending.host.eager_limit(&sending.session) {

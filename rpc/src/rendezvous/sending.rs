@@ -101,6 +101,8 @@ pub struct Sending<H: Host> {
     pub(super) policy: WaitPolicy,
     /// The place in the queue for room, while a task must notify the peer of a new grant.
     pub(super) ticket: Option<RoomTicket>,
+    /// Whether the grants end with this value, even if the peer may be reading. Otherwise they end when the call has its response.
+    pub(super) revokes_early: bool,
 }
 
 impl<H: Host> Sending<H> {
@@ -317,6 +319,11 @@ impl<H: Host> Drop for Sending<H> {
         self.leave_queue();
         if let Some(call) = self.call.take() {
             self.session.abandon(call, Class::Bulk, &*self.host);
+        }
+        if self.revokes_early {
+            for grant in self.pieces.iter_mut().filter_map(|piece| piece.grant.take()) {
+                self.session.revoke_on(self.link, grant.id, &*self.host);
+            }
         }
         let (link, call) = (self.link, self.unanswered);
         let lent =

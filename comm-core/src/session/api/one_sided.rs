@@ -51,6 +51,9 @@ impl<Q: QueuePair> Session<Q> {
         rights: Rights,
         executor: &impl Executor,
     ) -> Result<Grant, GrantError> {
+        if region.is_read_only() && rights != Rights::READ {
+            return Err(GrantError::ReadOnly);
+        }
         let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
             Some(link) => link.grant(region, range, rights),
@@ -60,6 +63,16 @@ impl<Q: QueuePair> Session<Q> {
             }
         })
         .unwrap_or(Err(GrantError::WouldDeadlock))
+    }
+
+    /// Ends a grant that was made on the link `generation`. The end of that link has ended it, too.
+    pub fn revoke_on(&self, generation: u16, grant: GrantId, executor: &impl Executor) {
+        // An inline handler makes no grants for transfers.
+        let _revoked = self.with_engine(executor, |engine| {
+            let link = engine.phase.link_mut();
+            // This fails only if the grant has already ended.
+            link.filter(|_| engine.generation == generation).map(|link| link.revoke(grant))
+        });
     }
 
     /// Ends a grant. The end of a link ends its grants, too.

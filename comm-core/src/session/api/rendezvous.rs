@@ -225,7 +225,7 @@ impl<Q: QueuePair> Session<Q> {
     }
 
     /// Makes the holder of the engine process transfers, or this thread if the engine is free. The serving thread does the rest.
-    fn move_transfers_now(&self, executor: &impl Executor) {
+    pub fn move_transfers_now(&self, executor: &impl Executor) {
         // Refused if the queue is full. The engine's holder is then awake, and finds the transfers due.
         let _refused = self.submit(Submitted::Move, executor);
         if self.rendezvous.is_due() {

@@ -364,6 +364,7 @@ const TAG_DONE: u64 = 4;
 const TAG_FLUSHED: u64 = 5;
 const TAG_ACCESS_REFUSED: u64 = 6;
 const TAG_UNSUPPORTED: u64 = 7;
+const TAG_UNREADABLE: u64 = 8;
 const IN_LEASE: u64 = 1 << 8;
 
 impl<L: Payload> CallSlot<L> {
@@ -378,6 +379,7 @@ impl<L: Payload> CallSlot<L> {
             End::Done(_) => TAG_DONE,
             End::Flushed => TAG_FLUSHED,
             End::AccessRefused => TAG_ACCESS_REFUSED,
+            End::Unreadable => TAG_UNREADABLE,
             End::Unsupported => TAG_UNSUPPORTED,
         };
         if let End::Done(value) = &end {
@@ -417,6 +419,7 @@ impl<L: Payload> CallSlot<L> {
             TAG_DEADLINE => End::Deadline { executed },
             TAG_DONE => End::Done(self.words[0].load(Ordering::Relaxed)),
             TAG_ACCESS_REFUSED => End::AccessRefused,
+            TAG_UNREADABLE => End::Unreadable,
             TAG_UNSUPPORTED => End::Unsupported,
             _ => End::Flushed,
         }

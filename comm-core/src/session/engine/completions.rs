@@ -130,6 +130,7 @@ impl<Q: QueuePair> Engine<Q> {
                 Status::Done(value) => End::Done(value),
                 Status::Flushed => End::Flushed,
                 Status::AccessRefused => End::AccessRefused,
+                Status::Unreadable => End::Unreadable,
             };
             turn.shared.end_access(slot, end, turn.executor);
         }

@@ -46,6 +46,7 @@ impl<Q: QueuePair> Engine<Q> {
                         End::Unsupported
                     }
                     PostError::Failed(_) => End::Flushed,
+                    PostError::Unreadable => End::Unreadable,
                     _ => End::AccessRefused,
                 };
                 turn.shared.end_access(work.completes, end, turn.executor);

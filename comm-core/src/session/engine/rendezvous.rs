@@ -182,7 +182,6 @@ impl<Q: QueuePair> Engine<Q> {
             let Some(transfer) = table.transfers.remove(at) else { break };
             ended += 1;
             let (offer, posted, over) = (transfer.offer, &transfer.posted, transfer.is_over());
-            let unsupported = || End::Unsupported;
             let (said, end) = match over {
                 Some(Ok(len)) => (received(), End::Done(len)),
                 Some(Err(GivenUp::BySender)) => {
@@ -195,8 +194,9 @@ impl<Q: QueuePair> Engine<Q> {
                     let end = End::Failure { code: FailureCode::Cancelled, payload };
                     (not_received(NotReceived::Cancelled), end)
                 }
+                Some(Err(GivenUp::Unreadable)) => (not_received(NotReceived::Unreadable), End::Unreadable),
                 Some(Err(GivenUp::Unsupported)) | None => {
-                    (not_received(NotReceived::Unsupported), unsupported())
+                    (not_received(NotReceived::Unsupported), End::Unsupported)
                 }
             };
             turn.shared.calls.end(posted.slot, end, Expects::Nothing, turn.executor);

@@ -84,6 +84,8 @@ pub enum NotReceived {
     TooLong = 2,
     /// The connection has no one-sided operations, or cannot use the receive's memory for them, for example because it cannot be locked.
     Unsupported = 3,
+    /// The sender's memory has lost its bytes: it was unmapped, or the file that it maps was truncated.
+    Unreadable = 4,
 }
 
 impl NotReceived {
@@ -93,6 +95,7 @@ impl NotReceived {
             1 => Some(Self::Cancelled),
             2 => Some(Self::TooLong),
             3 => Some(Self::Unsupported),
+            4 => Some(Self::Unreadable),
             _ => None,
         }
     }

@@ -308,7 +308,9 @@ fn a_real_time_thread_lets_the_holder_of_the_table_run() {
 
 #[test]
 fn the_reason_of_a_failed_rendezvous_survives_the_wire() {
-    for reason in [NotReceived::Cancelled, NotReceived::TooLong, NotReceived::Unsupported] {
+    for reason in
+        [NotReceived::Cancelled, NotReceived::TooLong, NotReceived::Unsupported, NotReceived::Unreadable]
+    {
         let sent = reason.payload();
         let OutgoingPayload::Inline(sent) = &sent else { panic!("one byte is inline") };
         assert_eq!(sent.as_slice(), [reason as u8]);

@@ -75,6 +75,8 @@ pub(in crate::session) enum GivenUp {
     BySender,
     /// The connection has no one-sided operations, or cannot use the receive's memory for them.
     Unsupported,
+    /// The sender's memory has lost its bytes.
+    Unreadable,
 }
 
 /// A transfer in progress.
@@ -158,6 +160,7 @@ impl Transfer {
             match end {
                 End::Done(_) => {}
                 End::Unsupported => *given_up = given_up.or(Some(GivenUp::Unsupported)),
+                End::Unreadable => *given_up = given_up.or(Some(GivenUp::Unreadable)),
                 // The link was lost, or the sender's grant had ended. The bytes from this chunk on are read again when the sender has
                 // granted them on the next link, unless it gives up.
                 _ => {

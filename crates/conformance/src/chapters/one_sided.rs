@@ -1,7 +1,7 @@
 //! Reads and writes of a peer's memory: all requested bytes, and no others.
 
 use pronto_core::fabric::{
-    OneSided, Operation, PostError, QueuePair, Region, RemoteRange, Rights, Status, WrId,
+    Memory, OneSided, Operation, PostError, QueuePair, Region, RemoteRange, Rights, Status, WrId,
 };
 
 use super::tests;
@@ -16,6 +16,7 @@ pub(super) fn chapter<H: Harness>() -> Chapter<H> {
         tests: tests![
             reads_and_writes_of_every_kind_of_length needs [OneSided],
             offsets_count_from_the_grants_start needs [OneSided],
+            memory_of_the_program_is_read needs [OneSided],
             many_operations_among_messages needs [OneSided],
             both_ends_access_each_other needs [OneSided],
             a_local_buffer_outside_its_region_is_refused needs [OneSided],
@@ -77,7 +78,7 @@ fn outcome<H: Harness>(rig: &mut Rig<'_, H>, from: End, wr: WrId) -> Result<u64,
     });
     match ended.expect("just waited for") {
         Status::Done(value) => Ok(value),
-        Status::AccessRefused => Err(Refused),
+        Status::AccessRefused | Status::Unreadable => Err(Refused),
         Status::Flushed => panic!("flushed: it is unknown whether access was refused"),
     }
 }
@@ -120,6 +121,26 @@ fn offsets_count_from_the_grants_start<H: Harness>(harness: &H) {
         expected[at..at + 8].fill(0xaa);
     }
     assert!(bytes_of(&target) == expected, "wrong bytes were written");
+    rig.finish();
+}
+
+/// The provider has not allocated it, and may only read it.
+fn memory_of_the_program_is_read<H: Harness>(harness: &H) {
+    let mut rig = Rig::new(harness);
+    let size = 300_000;
+    let contents = payload(7, size);
+    let memory = Memory::from_owner(contents.clone());
+    let range = 96..u64::try_from(size).expect("a few pages");
+    let grant = rig.qp(End::B).grant(memory.region(), range, Rights::READ).expect("memory can be granted");
+    let local = harness.region(size);
+    for (at, len) in [(0, 1), (3, 7), (100, 4096), (1, 65_537), (0, 299_904)] {
+        let read = Operation::Read { local: &local, local_offset: 5, remote: part(grant.remote, at, len) };
+        assert_eq!(access(&mut rig, End::A, read), Ok(0));
+        let [at, len] = [at + 96, len].map(|number| usize::try_from(number).expect("within the memory"));
+        assert!(bytes_of(&local)[5..5 + len] == contents[at..at + len], "a read of {len} bytes");
+    }
+    let write = Operation::Write { local: &local, local_offset: 0, remote: part(grant.remote, 0, 8) };
+    assert_eq!(access(&mut rig, End::A, write), Err(Refused));
     rig.finish();
 }
 

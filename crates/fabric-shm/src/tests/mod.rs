@@ -2,6 +2,7 @@
 
 mod announce;
 mod announced_memory;
+mod by_address;
 mod foreign;
 mod leases;
 mod lines;

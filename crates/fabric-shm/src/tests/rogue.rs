@@ -17,6 +17,9 @@ use crate::layout::{self, Layout};
 use crate::memfd;
 use crate::setup::{Link, MAGIC, RawOffer, VERSION};
 
+/// The witness of the rogue's memory.
+pub(super) static WITNESS: [u64; 2] = [0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321];
+
 /// Bytes of a segment, before it is created.
 pub(super) struct Segment {
     layout: Layout,
@@ -61,6 +64,13 @@ impl Segment {
     pub(super) fn live_grants(mut self, count: usize) -> Self {
         let at = self.layout.grants();
         self.bytes[at..at + 4 * count].as_chunks_mut().0.fill(1u32.to_le_bytes());
+        self
+    }
+
+    /// Lets the victim read memory of this process by its address.
+    pub(super) fn by_address(mut self) -> Self {
+        let words = [core::ptr::from_ref(&WITNESS).addr() as u64, WITNESS[0], WITNESS[1]];
+        self.bytes[layout::BY_ADDRESS..layout::BY_ADDRESS + 24].copy_from_slice(words.as_bytes());
         self
     }
 

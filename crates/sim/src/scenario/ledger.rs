@@ -195,7 +195,9 @@ impl Ledger {
             End::PeerDown { executed } => (&mut self.tally.peer_downs, *executed),
             End::Deadline { executed } => (&mut self.tally.deadlines, *executed),
             End::Done(_) | End::Flushed => (&mut self.tally.sends_ended, Executed::Maybe),
-            End::AccessRefused | End::Unsupported => panic!("{name:?} is not a one-sided operation"),
+            End::AccessRefused | End::Unreadable | End::Unsupported => {
+                panic!("{name:?} is not a one-sided operation")
+            }
         };
         *counter += 1;
         if let End::PeerDown { executed } | End::Deadline { executed } = end {

@@ -26,6 +26,8 @@ pub(super) struct Mutation {
     pub(super) breaks: String,
     /// The test of `pronto-sim` that must fail. Without one, a test of the crate itself must fail.
     pub(super) simulation: Option<String>,
+    /// The name of a test that fails. It is run first: if it does fail, the others need not run.
+    pub(super) detected_by: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,7 +90,14 @@ mod tests {
 
     fn mutation(file: &str, from: &str, to: &str) -> Mutation {
         let breaks = "it".into();
-        Mutation { file: file.into(), from: from.into(), to: to.into(), breaks, simulation: None }
+        Mutation {
+            file: file.into(),
+            from: from.into(),
+            to: to.into(),
+            breaks,
+            simulation: None,
+            detected_by: None,
+        }
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn survivors(workspace: &Workspace, subject: &Subject, faults: &[&Mutation]) -> 
         let outcome = if !tests.build()? {
             findings.push(format!("{}: `{}`: the fault does not compile", fault.file, fault.breaks));
             "does not compile".to_owned()
-        } else if let Some(test) = tests.fail()? {
+        } else if let Some(test) = tests.fail_for(fault)? {
             format!("detected by {test}")
         } else {
             findings.push(format!("{}: no test detects this fault: {}", fault.file, fault.breaks));
@@ -156,6 +156,8 @@ impl Tests {
             .quiet()
             .env("CARGO_TARGET_DIR", copy.root.join("target").to_string_lossy())
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            // A crate is built once for each fault.
+            .env("CARGO_INCREMENTAL", "1")
             // A fault may leave code unused, and failing inputs of property tests need not be kept.
             .env("RUSTFLAGS", "-Awarnings")
             .env("RUST_BACKTRACE", "0")
@@ -170,20 +172,37 @@ impl Tests {
         Ok(matches!(self.build.run(LIMIT)?.end, End::Exited(status) if status.success()))
     }
 
-    /// Returns the name of the first test that fails, or `None` if all tests pass. Stops at the first program in which one fails.
-    fn fail(&self) -> Result<Option<String>> {
-        let outcome = self.run.run(LIMIT)?;
-        let status = match outcome.end {
-            End::Exited(status) => status,
-            End::Killed => return Ok(Some("the time limit".to_owned())),
-        };
-        if status.success() {
-            ensure!(outcome.tests.passed() > 0, "no test ran");
-            return Ok(None);
+    /// Returns the name of a test that fails, or `None` if all tests pass. Runs the test that the list names first.
+    fn fail_for(&self, fault: &Mutation) -> Result<Option<String>> {
+        if let Some(name) = &fault.detected_by {
+            let named = self.run.clone().args(["--exact", name.as_str()]);
+            if let (Some(test), _) = failed(&named)? {
+                return Ok(Some(test));
+            }
         }
-        let failed = outcome.output.iter().find_map(|line| failed_test(line));
-        Ok(Some(failed.unwrap_or("the end of the test program").to_owned()))
+        self.fail()
     }
+
+    /// Returns the name of the first test that fails, or `None` if all tests pass.
+    fn fail(&self) -> Result<Option<String>> {
+        let (test, passed) = failed(&self.run)?;
+        ensure!(test.is_some() || passed > 0, "no test ran");
+        Ok(test)
+    }
+}
+
+/// Runs tests up to the first program in which one fails. Returns the name of a test that fails, and the number of those that pass.
+fn failed(tests: &CommandLine) -> Result<(Option<String>, u64)> {
+    let outcome = tests.run(LIMIT)?;
+    let test = match outcome.end {
+        End::Exited(status) if status.success() => None,
+        End::Exited(_) => {
+            let failed = outcome.output.iter().find_map(|line| failed_test(line));
+            Some(failed.unwrap_or("the end of the test program").to_owned())
+        }
+        End::Killed => Some("the time limit".to_owned()),
+    };
+    Ok((test, outcome.tests.passed()))
 }
 
 /// Returns the name of a failed test from the line that begins its output.

@@ -1,0 +1,130 @@
+//! Reading memory of the peer that is not shared, by its address in the peer: process_vm_readv(2).
+//!
+//! Whether that works depends on the kernel, on its rules for ptrace(2) and on the limits of containers, so each side tries it once, when the
+//! link is made, and the result stands in its segment. The peer reads it before it grants such memory.
+//!
+//! A process id may name another process by now. The segment therefore contains a random *witness* and its address. Each read also reads the
+//! witness, by the same system call and so in the same address space: if it does not match, the bytes are not the peer's. The expected value
+//! is that of the time when the link was made: the peer may write other values to its segment later.
+//!
+//! # Invariants
+//! 1. The kernel writes only to bytes of a region or of a live array of this process, whose lengths are passed. It writes as the copies of
+//!    `pronto_core::fabric::SharedBytes` do: to a concurrent reader, each byte is old or new.
+#![expect(unsafe_code, reason = "the system call takes addresses of memory to which other processes write")]
+
+use core::ptr::NonNull;
+
+use nix::errno::Errno;
+use pronto_core::fabric::{FabricError, PostError, Region};
+use pronto_sync::atomic::{AtomicU64, Ordering};
+
+use crate::map::{OwnArray, PeerArray};
+
+/// Number of words: the address of the witness, its two words, and the ability of this side to read the peer's memory.
+pub(crate) const WORDS: usize = 4;
+const ADDRESS: usize = 0;
+const WITNESS: usize = 1;
+const ABILITY: usize = 3;
+
+/// Ability of a side: it can read the other's memory. Any other value says that it cannot, or has not tried.
+const CAN: u64 = 1;
+
+/// This side's words.
+#[derive(Debug)]
+pub(crate) struct OwnWords(OwnArray<AtomicU64>);
+
+impl OwnWords {
+    /// Fills the words in, before the peer gets the segment. Without random bytes there is no witness, and the peer cannot read by address.
+    pub(crate) fn new(words: OwnArray<AtomicU64>) -> Self {
+        let mut random = [0; 16];
+        if getrandom::fill(&mut random).is_ok() {
+            let [first, second] = witness_words(&random);
+            words[WITNESS].store(first, Ordering::Relaxed);
+            words[WITNESS + 1].store(second, Ordering::Relaxed);
+            let address = core::ptr::from_ref(&words[WITNESS]).addr() as u64;
+            words[ADDRESS].store(address, Ordering::Relaxed);
+        }
+        Self(words)
+    }
+}
+
+/// The peer's memory.
+#[derive(Debug)]
+pub(crate) struct PeerMemory {
+    /// Process id of the peer, as this process sees it.
+    pid: libc::pid_t,
+    words: PeerArray<AtomicU64>,
+    /// Address of the witness in the peer, and its value.
+    address: u64,
+    witness: [u64; 2],
+    /// Error of the attempt to read the witness.
+    failure: Option<Errno>,
+}
+
+impl PeerMemory {
+    /// Tries to read the peer's witness, and puts the result into `own`.
+    pub(crate) fn new(pid: libc::pid_t, words: PeerArray<AtomicU64>, own: &OwnWords) -> Self {
+        let word = |at| words.load(at, Ordering::Relaxed);
+        let (address, witness) = (word(ADDRESS), [word(WITNESS), word(WITNESS + 1)]);
+        let mut this = Self { pid, words, address, witness, failure: None };
+        this.failure = this.read_with_witness(NonNull::dangling(), 0, 0).err();
+        let ability = if this.failure.is_none() { CAN } else { 0 };
+        own.0[ABILITY].store(ability, Ordering::Release);
+        this
+    }
+
+    /// Returns why this side cannot read the peer's memory by address.
+    pub(crate) fn failure(&self) -> Option<Errno> {
+        self.failure
+    }
+
+    /// Returns whether the peer can read this side's memory.
+    pub(crate) fn can_read(&self) -> bool {
+        self.words.load(ABILITY, Ordering::Acquire) == CAN
+    }
+
+    /// Copies `len` bytes at `from`, an address in the peer, to `at` in a region.
+    pub(crate) fn read_into(
+        &self,
+        local: &Region,
+        at: usize,
+        (from, len): (u64, usize),
+    ) -> Result<(), PostError> {
+        let to = local.writable_address(at, len)?;
+        self.read_with_witness(to, from, len).map_err(|errno| match errno {
+            // The peer has ended, or is another process now.
+            Errno::ESRCH | Errno::ESTALE => PostError::Failed(FabricError::Lost),
+            _ => PostError::Unreadable,
+        })
+    }
+
+    fn read_with_witness(&self, to: NonNull<u8>, from: u64, len: usize) -> Result<(), Errno> {
+        if self.pid <= 0 || self.address == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let mut witness = [0_u64; 2];
+        let local = [part(to.as_ptr().cast(), len), part(witness.as_mut_ptr().cast(), size_of_val(&witness))];
+        let remote = [part_at(from, len), part_at(self.address, size_of_val(&witness))];
+        // SAFETY: invariant 1 for the local parts; the remote ones are addresses in another address space, which the kernel checks.
+        let done = unsafe { libc::process_vm_readv(self.pid, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
+        let done = Errno::result(done)?;
+        if done.cast_unsigned() != len + size_of_val(&witness) {
+            return Err(Errno::EFAULT);
+        }
+        if witness == self.witness { Ok(()) } else { Err(Errno::ESTALE) }
+    }
+}
+
+fn witness_words(random: &[u8; 16]) -> [u64; 2] {
+    let (first, second) = random.split_at(8);
+    [first, second].map(|half| u64::from_ne_bytes(half.try_into().expect("half of sixteen bytes")))
+}
+
+fn part(base: *mut libc::c_void, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: base, iov_len: len }
+}
+
+/// Returns a part of another address space.
+fn part_at(address: u64, len: usize) -> libc::iovec {
+    part(core::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX)), len)
+}
