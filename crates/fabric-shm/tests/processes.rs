@@ -140,7 +140,7 @@ fn send_and_hang(mut link: Link) {
 
 /// A peer reads memory of this program, by its address if its kernel lets it, else in a copy. One peer is forbidden to.
 fn memory_of_the_program() {
-    let contents: Vec<u8> = (0..MEMORY).map(|at| (at % 253) as u8).collect();
+    let contents: Vec<u8> = (0..MEMORY).map(|at| u8::try_from(at % 253).unwrap_or(0)).collect();
     for role in ["reader", "forbidden"] {
         let (mut link, mut child) = other_process(role);
         // The child says what it can. It does so after it has tried.

@@ -117,7 +117,7 @@ mod tests {
     fn file(len: usize) -> std::fs::File {
         let fd = nix::sys::memfd::memfd_create(c"mapped", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).unwrap();
         let mut file = std::fs::File::from(fd);
-        file.write_all(&(0..len).map(|at| at as u8).collect::<Vec<_>>()).unwrap();
+        file.write_all(&(0..len).map(|at| u8::try_from(at % 256).unwrap_or(0)).collect::<Vec<_>>()).unwrap();
         file
     }
 

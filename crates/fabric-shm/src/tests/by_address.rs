@@ -24,7 +24,7 @@ use crate::setup::Link;
 const LEN: usize = 100_000;
 
 fn pattern() -> Vec<u8> {
-    (0..LEN).map(|at| (at % 251) as u8).collect()
+    (0..LEN).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect()
 }
 
 fn read(qp: &mut ShmQueuePair, local: &Region, remote: RemoteRange) -> Result<(), PostError> {
