@@ -298,6 +298,15 @@ fn memory_that_cannot_be_used_ends_it() {
 }
 
 #[test]
+fn memory_of_the_sender_that_is_gone_ends_it() {
+    let mut transfer = transfer(400);
+    assert_eq!(ask(&mut transfer, LINK, 0).len(), 2);
+    let end = |at: CallId| if at.slot == 0 { End::Done(0) } else { End::Unreadable };
+    assert_eq!(all_end(&mut transfer, end), 2);
+    assert_eq!(transfer.is_over(), Some(Err(GivenUp::Unreadable)));
+}
+
+#[test]
 fn a_real_time_thread_lets_the_holder_of_the_table_run() {
     let rendezvous = Rendezvous::<NoLease>::new(4);
     let held = Mutex::new(rendezvous.table.try_lock());
@@ -316,5 +325,5 @@ fn the_reason_of_a_failed_rendezvous_survives_the_wire() {
         assert_eq!(sent.as_slice(), [reason as u8]);
         assert_eq!(NotReceived::from_wire(sent.as_slice()[0]), Some(reason));
     }
-    assert_eq!([0, 4].map(NotReceived::from_wire), [None; 2], "a reason of a newer peer");
+    assert_eq!([0, 5].map(NotReceived::from_wire), [None; 2], "a reason of a newer peer");
 }
