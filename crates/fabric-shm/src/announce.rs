@@ -20,6 +20,7 @@ use crate::passed::PeerSocket;
 const REGION: u8 = 1;
 const GRANT: u8 = 2;
 const MEMORY: u8 = 3;
+const TRY: u8 = 4;
 
 const READ: u8 = 1;
 const WRITE: u8 = 2;
@@ -61,6 +62,8 @@ pub(crate) enum Announcement {
         /// Operations that the peer may perform.
         rights: Rights,
     },
+    /// The sender wants to know whether the peer can read its memory by address.
+    Try,
     /// The peer may read this memory, which has no descriptor, by its address.
     Memory {
         /// Index in the table of grants.
@@ -85,6 +88,7 @@ impl Announcement {
                 (GRANT, bits, slot, generation, start, len)
             }
             Self::Memory { slot, generation, address, len } => (MEMORY, 0, slot, generation, address, len),
+            Self::Try => (TRY, 0, 0, 0, 0, 0),
         };
         RawAnnouncement {
             kind,
@@ -107,6 +111,7 @@ impl Announcement {
                 Ok(Self::Grant { slot, generation, start: raw.start.get(), len: raw.len.get(), rights })
             }
             MEMORY => Ok(Self::Memory { slot, generation, address: raw.start.get(), len: raw.len.get() }),
+            TRY => Ok(Self::Try),
             other => Err(PeerFault::UnknownForm(other)),
         }
     }
@@ -114,7 +119,7 @@ impl Announcement {
     /// Returns the number of descriptors that come with the announcement.
     const fn descriptors(self) -> usize {
         match self {
-            Self::Memory { .. } => 0,
+            Self::Memory { .. } | Self::Try => 0,
             Self::Region { .. } | Self::Grant { .. } => 1,
         }
     }

@@ -1,7 +1,8 @@
 //! Reading memory of the peer that is not shared, by its address in the peer: process_vm_readv(2).
 //!
-//! Whether that works depends on the kernel, on its rules for ptrace(2) and on the limits of containers, so each side tries it once, when the
-//! link is made, and the result stands in its segment. The peer reads it before it grants such memory.
+//! Whether that works depends on the kernel, on its rules for ptrace(2) and on the limits of containers. A side that grants such memory for the
+//! first time asks its peer to try it once. The result stands in the peer's segment; until then the peer gets copies. Where no program sends from
+//! such memory the call is never made: a filter of system calls (seccomp) may kill a process that makes it.
 //!
 //! A process id may name another process by now. The segment therefore contains a random *witness* and its address. Each read also reads the
 //! witness, by the same system call and so in the same address space: if it does not match, the bytes are not the peer's. The expected value
@@ -26,8 +27,12 @@ const ADDRESS: usize = 0;
 const WITNESS: usize = 1;
 const ABILITY: usize = 3;
 
-/// Ability of a side: it can read the other's memory. Any other value says that it cannot, or has not tried.
+/// Ability of a side that has not tried to read the other's memory.
+const UNTRIED: u64 = 0;
+/// Ability of a side that can.
 const CAN: u64 = 1;
+/// Ability of a side that cannot.
+const CANNOT: u64 = 2;
 
 /// This side's words.
 #[derive(Debug)]
@@ -54,33 +59,51 @@ pub(crate) struct PeerMemory {
     /// Process id of the peer, as this process sees it.
     pid: libc::pid_t,
     words: PeerArray<AtomicU64>,
+    own: OwnWords,
+    /// Whether this side has asked the peer to try.
+    has_asked: bool,
     /// Address of the witness in the peer, and its value.
     address: u64,
     witness: [u64; 2],
-    /// Error of the attempt to read the witness.
-    failure: Option<Errno>,
+    /// Result of the attempt to read the witness; `None` before it.
+    tried: Option<Result<(), Errno>>,
 }
 
 impl PeerMemory {
-    /// Tries to read the peer's witness, and puts the result into `own`.
-    pub(crate) fn new(pid: libc::pid_t, words: PeerArray<AtomicU64>, own: &OwnWords) -> Self {
+    /// Reads the peer's words once.
+    pub(crate) fn new(pid: libc::pid_t, words: PeerArray<AtomicU64>, own: OwnWords) -> Self {
         let word = |at| words.load(at, Ordering::Relaxed);
         let (address, witness) = (word(ADDRESS), [word(WITNESS), word(WITNESS + 1)]);
-        let mut this = Self { pid, words, address, witness, failure: None };
-        this.failure = this.read_with_witness(NonNull::dangling(), 0, 0).err();
-        let ability = if this.failure.is_none() { CAN } else { 0 };
-        own.0[ABILITY].store(ability, Ordering::Release);
-        this
+        Self { pid, words, own, has_asked: false, address, witness, tried: None }
     }
 
-    /// Returns why this side cannot read the peer's memory by address.
-    pub(crate) fn failure(&self) -> Option<Errno> {
-        self.failure
+    /// Tries to read the peer's witness, and shows the result to the peer. A later call does nothing.
+    pub(crate) fn try_once(&mut self) {
+        if self.tried.is_some() {
+            return;
+        }
+        let result = self.read_with_witness(NonNull::dangling(), 0, 0);
+        let ability = if result.is_ok() { CAN } else { CANNOT };
+        self.own.0[ABILITY].store(ability, Ordering::Release);
+        self.tried = Some(result);
+    }
+
+    /// Returns the result of [`Self::try_once`].
+    pub(crate) fn tried(&self) -> Option<Result<(), Errno>> {
+        self.tried
     }
 
     /// Returns whether the peer can read this side's memory.
     pub(crate) fn can_read(&self) -> bool {
         self.words.load(ABILITY, Ordering::Acquire) == CAN
+    }
+
+    /// Returns whether this side must ask the peer to try, which it does once. An older peer has no witness, and does not know the question.
+    pub(crate) fn must_ask(&mut self) -> bool {
+        let asks =
+            !self.has_asked && self.address != 0 && self.words.load(ABILITY, Ordering::Acquire) == UNTRIED;
+        self.has_asked |= asks;
+        asks
     }
 
     /// Copies `len` bytes at `from`, an address in the peer, to `at` in a region.

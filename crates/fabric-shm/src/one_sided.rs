@@ -246,8 +246,8 @@ impl Held {
     }
 
     /// Returns the peer's memory that is not shared.
-    pub(crate) fn peer(&self) -> &PeerMemory {
-        &self.peer
+    pub(crate) fn peer(&mut self) -> &mut PeerMemory {
+        &mut self.peer
     }
 
     /// Adopts a grant of memory that is read by its address.

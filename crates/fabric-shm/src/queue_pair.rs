@@ -79,9 +79,10 @@ impl ShmQueuePair {
         Counts { copied: self.receiving.copied, wakes: self.wakes, lent }
     }
 
-    /// Returns why this side cannot read the peer's memory by its address. Memory of the peer's program is then copied before this side reads it.
-    pub fn cannot_read_peer(&self) -> Option<i32> {
-        self.held.peer().failure().map(|errno| errno as i32)
+    /// Returns whether this side can read the peer's memory by its address, or the error number. `None` if it has not tried: it tries when the
+    /// peer first grants memory of its program. Such memory is copied before this side reads it until then, and if it cannot.
+    pub fn reads_by_address(&mut self) -> Option<Result<(), i32>> {
+        self.held.peer().tried().map(|tried| tried.map_err(|errno| errno as i32))
     }
 
     fn incoming(&self) -> &Incoming {
@@ -199,6 +200,10 @@ impl ShmQueuePair {
                 (Announcement::Grant { .. }, Some(fd)) => self.held.adopt(what, &fd),
                 (Announcement::Memory { slot, generation, address, len }, _) => {
                     self.held.adopt_by_address((slot, generation), (address, len))
+                }
+                (Announcement::Try, _) => {
+                    self.held.peer().try_once();
+                    Ok(())
                 }
                 // `receive` has checked the number of descriptors.
                 (_, None) => Ok(()),
@@ -410,7 +415,13 @@ impl QueuePair for ShmQueuePair {
     fn grant(&mut self, region: &Region, range: Range<u64>, rights: Rights) -> Result<Grant, GrantError> {
         self.usable()?;
         let announce = (&self.state, &self.announcements);
-        let reads_by_address = self.held.peer().can_read();
+        let reads_by_address = region.is_read_only() && {
+            if self.held.peer().must_ask() {
+                // If the socket is full, the peer gets copies.
+                let _asked = Self::announce(announce, Announcement::Try, None);
+            }
+            self.held.peer().can_read()
+        };
         self.given.grant(region, (range.start, range.end), rights, reads_by_address, |what, fd| {
             Self::announce(announce, what, fd.as_ref())
         })

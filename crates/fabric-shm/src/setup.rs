@@ -175,7 +175,7 @@ impl Own {
 
         let (own, ours) = (&self.mapping, &self.layout);
         let words = PeerArray::new(&theirs, layout::BY_ADDRESS, by_address::WORDS);
-        let peer_memory = PeerMemory::new(peer.pid, words, &self.by_address);
+        let peer_memory = PeerMemory::new(peer.pid, words, self.by_address);
         let Sockets { bell, announcements } = peer.sockets;
         let bell = Bell::new(bell, PeerArray::new(&theirs, layout::SLEEP, SLEEP_WORDS));
         let done = OwnArray::new(own, layout::DONE, 1 + ours.tags);

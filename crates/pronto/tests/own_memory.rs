@@ -120,6 +120,8 @@ fn pieces_of_regions_and_of_the_heap_arrive_as_one_message() {
 #[test]
 fn a_file_that_is_truncated_before_it_is_read_is_an_error_on_both_sides() {
     on_both("truncated", |pair| {
+        // The receiver of the first message over shared memory gets a copy, and learns whether it needs one.
+        assert!(pair.moved(&Memory::from_owner(pattern(LONG, 2)), 0..LONG as u64) == pattern(LONG, 2));
         let file = file_of(&pattern(LONG, 1));
         let memory = map_file(&file, 0..LONG as u64).expect("mapped");
         let sending = pair.to_receiver.start_send(7, &memory, 0..LONG as u64, TIMEOUT).expect("sent");

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sys::socket::SockType;
+use nix::sys::socket::{MsgFlags, SockType, recv};
 use pronto_core::fabric::{
     FabricError, Memory, Operation, PeerFault, PostError, QueuePair, Region, RemoteRange, Rights, SendWork,
     Signal, poll_by_value,
@@ -36,8 +36,14 @@ fn read(qp: &mut ShmQueuePair, local: &Region, remote: RemoteRange) -> Result<()
 #[test]
 fn memory_of_the_program_is_read_without_a_copy_at_its_owner() {
     let (mut owner, mut reader) = Link::pair([LIMITS; 2]).unwrap();
-    assert_eq!(reader.bulk.cannot_read_peer(), None, "a process can read its own memory");
     let memory = Memory::from_owner(pattern());
+    // Only a program that sends from such memory makes its peer try.
+    assert_eq!(reader.bulk.reads_by_address(), None);
+    let first = owner.bulk.grant(memory.region(), 0..1, Rights::READ).unwrap();
+    assert_eq!(owner.bulk.given.copies(), 1);
+    assert!(poll_by_value(&mut reader.bulk).unwrap().is_none());
+    assert_eq!(reader.bulk.reads_by_address(), Some(Ok(())), "a process can read its own memory");
+    owner.bulk.revoke(first.id).unwrap();
     let grant = owner.bulk.grant(memory.region(), 7..LEN as u64, Rights::READ).unwrap();
     assert_eq!(owner.bulk.given.copies(), 0);
     let into = ShmRegion::allocate(LEN).unwrap();
@@ -64,13 +70,17 @@ fn memory_of_the_program_is_read_without_a_copy_at_its_owner() {
 /// Shows: calls.by-address-forbidden
 #[test]
 fn a_peer_that_cannot_read_by_address_gets_a_copy() {
-    let (mut link, _shown) = victim_of(&Segment::new());
+    // It is of an older version: it has no witness, and is not asked.
+    let (mut link, shown) = victim_of(&Segment::new());
     let memory = Memory::from_owner(pattern());
     let grant = link.bulk.grant(memory.region(), 5..LEN as u64, Rights::READ).unwrap();
     assert_eq!((grant.remote.len, link.bulk.given.copies()), (LEN as u64 - 5, 1));
     assert!(!memory.is_held_elsewhere(), "the copy is granted");
     link.bulk.revoke(grant.id).unwrap();
     assert_eq!(link.bulk.given.copies(), 0);
+    let mut packet = [0; 100];
+    let received = recv(shown.announcements.0.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap();
+    assert_eq!((received, packet[0]), (28, 2), "the announcement of the region");
 }
 
 #[test]
@@ -101,7 +111,9 @@ fn announcements_of_memory_are_checked() {
     let (_one, other) = sockets(SockType::Stream);
     let passed = [other.as_raw_fd()];
     let descriptors = PeerFault::Descriptors { found: 1, expected: 0 };
-    assert_eq!(announced(&announcement(3, 0, 0, 1), &passed), descriptors.into());
+    for kind in [3, 4] {
+        assert_eq!(announced(&announcement(kind, 0, 0, 1), &passed), descriptors.into());
+    }
 }
 
 /// Returns a segment's words as their writer and as its peer see them.
@@ -114,24 +126,29 @@ fn words() -> (OwnArray<AtomicU64>, PeerArray<AtomicU64>) {
 #[test]
 fn another_process_under_the_id_of_the_peer_is_recognised() {
     let pid = i32::try_from(std::process::id()).unwrap();
-    let (own, seen) = words();
-    let own = OwnWords::new(own);
-    let failure_of = |pid, [address, first, second]: [u64; 3]| {
-        let (theirs, peer) = words();
+    let result_of = |pid, [address, first, second]: [u64; 3]| {
+        let ((own, seen), (theirs, peer)) = (words(), words());
         for (word, value) in theirs.iter().zip([address, first, second]) {
             word.store(value, Ordering::Relaxed);
         }
-        PeerMemory::new(pid, peer, &own).failure()
+        let mut memory = PeerMemory::new(pid, peer, OwnWords::new(own));
+        assert_eq!((memory.tried(), seen.load(3, Ordering::Relaxed)), (None, 0));
+        memory.try_once();
+        let result = memory.tried().unwrap();
+        assert_eq!(
+            seen.load(3, Ordering::Relaxed),
+            if result.is_ok() { 1 } else { 2 },
+            "the peer learns of it"
+        );
+        result
     };
     let [first, second] = WITNESS;
     let address = core::ptr::from_ref(&WITNESS).addr() as u64;
-    assert_eq!(failure_of(pid, [address, first, second]), None);
-    assert_eq!(seen.load(3, Ordering::Relaxed), 1, "the peer learns of it");
+    assert_eq!(result_of(pid, [address, first, second]), Ok(()));
     // Another process has other bytes at the address of the witness, or none.
-    assert_eq!(failure_of(pid, [address, first, second + 1]), Some(Errno::ESTALE));
-    assert_eq!(seen.load(3, Ordering::Relaxed), 0);
-    assert_eq!(failure_of(pid, [4096, first, second]), Some(Errno::EFAULT));
+    assert_eq!(result_of(pid, [address, first, second + 1]), Err(Errno::ESTALE));
+    assert_eq!(result_of(pid, [4096, first, second]), Err(Errno::EFAULT));
     // A process of another namespace has no id here. An older peer has no witness.
-    assert_eq!(failure_of(0, [address, first, second]), Some(Errno::ENOENT));
-    assert_eq!(failure_of(pid, [0; 3]), Some(Errno::ENOENT));
+    assert_eq!(result_of(0, [address, first, second]), Err(Errno::ENOENT));
+    assert_eq!(result_of(pid, [0; 3]), Err(Errno::ENOENT));
 }
