@@ -51,7 +51,6 @@ impl Direct {
     /// Adds several sources, which are sorted once.
     pub(crate) fn add_all(&mut self, slots: &mut Vec<Slot>) {
         for slot in &mut *slots {
-            slot.empty_polls = 0;
             slot.announcement.withdraw();
         }
         self.hot.append(slots);
@@ -92,6 +91,9 @@ impl Direct {
     pub(crate) fn warm(&mut self) {
         if !self.cold.is_empty() {
             let mut cold = core::mem::take(&mut self.cold);
+            for slot in &mut cold {
+                slot.empty_polls = 0;
+            }
             self.add_all(&mut cold);
             // Empty, with its memory.
             self.cold = cold;
@@ -130,7 +132,7 @@ impl Direct {
             self.at = place;
             let more = slot.source.poll_often(each);
             taken += more;
-            slot.empty_polls = if more == 0 { slot.empty_polls + 1 } else { 0 };
+            slot.count_poll(more);
             cools |= slot.empty_polls >= COLD_AFTER;
         }
         if cools {

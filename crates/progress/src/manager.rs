@@ -91,22 +91,6 @@ pub struct Registration {
 #[derive(Clone)]
 pub struct Notifier(Weak<Shared>);
 
-/// Result of a look at the sources behind an epoll.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Looked {
-    /// Number of events.
-    pub(crate) taken: usize,
-    /// Number of sources whose rest has ended, so that the next poll finds their events.
-    pub(crate) roused: usize,
-}
-
-impl Looked {
-    /// Returns the number of both: while there are any, the thread must not sleep.
-    pub(crate) const fn any(self) -> usize {
-        self.taken + self.roused
-    }
-}
-
 impl Manager {
     /// Creates a manager without sources. It starts no thread: see [`Self::poll`] and [`Self::run`].
     ///
@@ -189,7 +173,7 @@ impl Manager {
         poller.rouse_ready();
         let mut taken = poller.poll(trigger, 1);
         if poller.has_epolls() {
-            taken += self.0.poll_group(&mut poller, trigger, self.0.clock.now()).any();
+            taken += self.0.poll_group(&mut poller, trigger, self.0.clock.now());
         }
         drop(poller);
         self.0.make_changes();
@@ -342,24 +326,22 @@ impl Shared {
         self.changed.store(changes.len(), Ordering::Relaxed);
     }
 
-    /// Polls the group, unless that was done less than [`GROUP_INTERVAL`] ago.
-    pub(crate) fn poll_group(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> Looked {
+    /// Polls the sources behind an epoll that are ready, unless that was done less than [`GROUP_INTERVAL`] ago. Returns the number of events.
+    pub(crate) fn poll_group(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
         let asked = Nanos(self.group_asked.load(Ordering::Relaxed));
         if now.since(asked) < GROUP_INTERVAL && asked != Nanos::ZERO {
-            return Looked::default();
+            return 0;
         }
         self.poll_group_now(poller, trigger, now)
     }
 
-    pub(crate) fn poll_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> Looked {
+    pub(crate) fn poll_group_now(&self, poller: &mut Poller, trigger: Trigger, now: Nanos) -> usize {
         self.group_asked.store(now.0.max(1), Ordering::Relaxed);
         self.reports.group_looks.add(u64::from(!poller.group.is_empty()));
         let muted = poller.group.muted();
-        // The next polls find their events.
-        let roused = poller.rouse_ready();
-        let taken = poller.poll_group(trigger, now);
+        let taken = poller.poll_ready(trigger) + poller.poll_group(trigger, now);
         self.reports.muted.add(poller.group.muted() - muted);
-        Looked { taken, roused }
+        taken
     }
 
     pub(crate) fn may_have_tasklets(&self) -> bool {

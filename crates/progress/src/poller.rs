@@ -33,6 +33,14 @@ pub(crate) struct Slot {
     pub(crate) announcement: Announcement,
 }
 
+impl Slot {
+    /// Counts a poll that found this number of events.
+    #[inline]
+    pub(crate) fn count_poll(&mut self, found: usize) {
+        self.empty_polls = if found == 0 { self.empty_polls + 1 } else { 0 };
+    }
+}
+
 /// Change that a registration requests.
 pub(crate) enum Change {
     Add(Box<Slot>),
@@ -157,11 +165,28 @@ impl Poller {
         !self.group.is_empty() || self.resting.len() != 0
     }
 
+    fn has_many(&self) -> bool {
+        self.direct.len() + self.resting.len() > FEW
+    }
+
+    /// Polls the armed sources once before a sleep, except those whose last poll [`Self::rest`] makes. Returns the number of events.
+    pub(crate) fn recheck(&mut self) -> usize {
+        let (many, mut taken) = (self.has_many(), 0);
+        self.each(Trigger::Idle, |slot| {
+            if !(many && seems_idle(slot)) {
+                let found = slot.source.poll();
+                taken += found;
+                slot.count_poll(found);
+            }
+        });
+        taken
+    }
+
     /// Lets the sources rest that may, before a sleep and after the recheck. `version` is that of the channels. Returns the number of events
     /// that their last polls found. `is_shared` tells whether a caller epoll watches a channel, too.
     pub(crate) fn rest(&mut self, version: u64, is_shared: impl Fn(i32) -> bool) -> usize {
         self.rested.clear();
-        let many = self.direct.len() + self.resting.len() > FEW;
+        let many = self.has_many();
         if !many && self.resting.watches_none() {
             return 0;
         }
@@ -207,36 +232,55 @@ impl Poller {
 
     /// Ends the rest of the sources that have an event, which the next poll finds. Returns their number.
     pub(crate) fn rouse_ready(&mut self) -> usize {
+        self.rouse_ready_with(|_| {})
+    }
+
+    /// Ends the rest of the sources that have an event, and polls those of this trigger once. Returns the number of events. If there is none, the
+    /// engine may sleep again without another poll of each.
+    pub(crate) fn poll_ready(&mut self, trigger: Trigger) -> usize {
+        let mut taken = 0;
+        self.rouse_ready_with(|slot| {
+            if slot.spec.triggers.contains(trigger) {
+                let found = slot.source.poll();
+                taken += found;
+                slot.count_poll(found);
+            }
+        });
+        taken
+    }
+
+    fn rouse_ready_with(&mut self, mut then: impl FnMut(&mut Slot)) -> usize {
         if self.resting.len() == 0 {
             return 0;
         }
         let mut ready = self.resting.take_ready();
         let roused = ready.len();
-        if let [_] = *ready {
-            ready.into_iter().for_each(|slot| self.rouse(slot));
-        } else {
-            for at in (0..ready.len()).rev() {
-                if !self.disarmed(&mut ready[at]) {
-                    discard(ready.swap_remove(at), &self.reports);
-                }
+        for at in (0..roused).rev() {
+            if !self.disarmed(&mut ready[at], &mut then) {
+                discard(ready.swap_remove(at), &self.reports);
             }
-            self.direct.add_all(&mut ready);
         }
+        self.direct.add_all(&mut ready);
         roused
     }
 
     /// Disarms a source that has rested, and adds it to those that are polled.
     fn rouse(&mut self, mut slot: Slot) {
-        if self.disarmed(&mut slot) {
+        if self.disarmed(&mut slot, |_| {}) {
             self.direct.add(slot);
         } else {
             discard(slot, &self.reports);
         }
     }
 
-    /// Disarms a source that has rested. Returns false if it has panicked and must be removed.
-    fn disarmed(&self, slot: &mut Slot) -> bool {
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| slot.source.disarm())) else { return true };
+    /// Disarms a source that has rested, and calls `then`. Returns false if it has panicked and must be removed.
+    fn disarmed(&self, slot: &mut Slot, then: impl FnOnce(&mut Slot)) -> bool {
+        let both = || {
+            slot.empty_polls = 0;
+            slot.source.disarm();
+            then(slot);
+        };
+        let Err(panic) = catch_unwind(AssertUnwindSafe(both)) else { return true };
         let stays = after_panic(slot, &*panic, &self.reports) != AfterPanic::Remove;
         if !stays {
             self.reports.panicked(slot.spec.name, &*panic);
@@ -344,10 +388,21 @@ impl Poller {
     }
 }
 
-/// Returns the channels of an armed source if it rests from now on, and otherwise the number of events that were found.
+/// Returns whether a source may rest as far as its polls tell: it had no event for long enough.
+fn seems_idle(slot: &Slot) -> bool {
+    slot.empty_polls >= REST_AFTER
+        && slot.spec.cost == Cost::MemoryOfMany
+        && matches!(slot.spec.sleep, Sleep::Asked)
+}
+
+/// Returns the channels of an armed source if it rests from now on, and otherwise the number of events that were found. A source that seems idle is
+/// polled in any case, because the recheck has left it out or has found nothing.
 fn begins_rest(slot: &mut Slot) -> Result<[Option<Channel>; 2], usize> {
-    if slot.empty_polls < REST_AFTER || slot.spec.cost != Cost::MemoryOfMany || !slot.source.may_rest() {
+    if !seems_idle(slot) {
         return Err(0);
+    }
+    if !slot.source.may_rest() {
+        return Err(slot.source.poll());
     }
     slot.announcement.make();
     let taken = slot.source.poll();

@@ -5,9 +5,9 @@
 //! epoll, and neither polls nor sleeps touch it until it has an event or another thread rouses it.
 //!
 //! # No event is lost
-//! A source rests only if its channels report an event until it is consumed, and it announces that it rests before its last poll. An event
-//! that this poll does not find is reported by the epoll. A thread that leaves work for the source looks at the announcement afterwards
-//! ([`Rouse`]): either it sees that the source rests, or the last poll finds its work.
+//! A source rests only if its channels report an event until it is consumed, and it announces that it rests before its last poll, which
+//! follows the arming. An event that this poll does not find is reported by the epoll. A thread that leaves work for the source looks at the
+//! announcement afterwards ([`Rouse`]): either it sees that the source rests, or the last poll finds its work.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,8 +25,8 @@ use crate::manager::Shared;
 use crate::poller::{Change, Slot};
 use crate::sleep_set::exclusive;
 
-/// Consecutive polls without an event after which a source may rest: one that has found the last event's end, and one after the arming.
-pub(crate) const REST_AFTER: u32 = 2;
+/// Consecutive polls without an event after which a source may rest: one that has found the last event's end. Another one follows the arming.
+pub(crate) const REST_AFTER: u32 = 1;
 /// Number of sources up to which none rests: polling them is cheaper than moving them.
 pub(crate) const FEW: usize = 16;
 /// Maximum number of ready channels that one look finds, the longest waiting ones first. Sources with events that arrive together, such as

@@ -142,7 +142,7 @@ impl Shared {
     pub(crate) fn poll_on_time(&self) -> Option<usize> {
         let mut poller = self.enter()?;
         let taken = poller.poll(Trigger::Timer, 1);
-        Some(taken + self.poll_group_now(&mut poller, Trigger::Timer, self.clock.now()).any())
+        Some(taken + self.poll_group_now(&mut poller, Trigger::Timer, self.clock.now()))
     }
 }
 
@@ -189,12 +189,11 @@ impl<K: EngineDriver> Role<K> {
 
     fn poll_group(&mut self, shared: &Shared, now: Nanos) -> usize {
         let Some(mut poller) = shared.enter() else { return 0 };
-        let looked = shared.poll_group(&mut poller, Trigger::Idle, now);
-        // The next poll of a source that was roused tells whether it has an event that ends the wait.
-        if looked.taken != 0 {
+        let taken = shared.poll_group(&mut poller, Trigger::Idle, now);
+        if taken != 0 {
             self.found(now);
         }
-        looked.any()
+        taken
     }
 
     /// Ends the present wait because of an event.
@@ -339,7 +338,7 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
     }
 
     fn recheck(&mut self) -> Recheck {
-        self.taken = self.poller().poll(Trigger::Idle, 1);
+        self.taken = self.poller().recheck();
         let found = self.taken != 0
             || self.shared.is_changed()
             || self.shared.has_tasklets(Trigger::Idle)
@@ -389,7 +388,7 @@ impl<K: EngineDriver> Sleeper for AllSources<'_, K> {
         }
         if group {
             let now = shared.clock.now();
-            self.taken += shared.poll_group_now(self.poller(), Trigger::Idle, now).taken;
+            self.taken += shared.poll_group_now(self.poller(), Trigger::Idle, now);
         }
         Ended::Early
     }

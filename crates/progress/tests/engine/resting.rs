@@ -167,7 +167,8 @@ fn events_that_nobody_waits_for_begin_no_polling() {
     // Longer than the engine polls for an event that may follow another one.
     std::thread::park_timeout(core::time::Duration::from_millis(60));
     let after = polls() - before;
-    assert!(after < 30 * EVENTS, "{after} polls for {EVENTS} events");
+    // One poll finds the event, and one follows the arming.
+    assert!(after < 3 * EVENTS, "{after} polls for {EVENTS} events");
     drop(registered);
 }
 
