@@ -11,7 +11,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Uid, setuid};
-use pronto::{Node, Peer, Rdma, ReceiveError, Region, TransferError};
+use pronto::{Memory, Node, Peer, Rdma, ReceiveError, Region, TransferError, map_file};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Length of a message whose transfer takes long enough to be interrupted, bytes.
@@ -192,6 +192,46 @@ fn every_piece_is_read_by_its_receiver() {
     let (long, short) = (pattern(LONG, 1), pattern(1000, 2));
     let (begin, rest) = long.split_at(LONG / 3);
     assert!(bytes(&to, len) == [begin, &short, &short[999..], rest].concat());
+    pair.assert_closed();
+}
+
+/// The receiver's device reads memory of the program, without the right to write: constants and mapped files can be registered.
+///
+/// Shows: calls.own-memory, calls.borrowed, calls.borrow-ends
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn memory_of_the_program_is_read_by_its_receiver() {
+    static CONSTANT: [u8; 100_000] = [0x3c; 100_000];
+    let pair = pair();
+    let end = LONG as u64;
+    let to = pair.receiver.region(LONG).unwrap();
+    let contents = pattern(LONG, 4);
+    let path = std::env::temp_dir().join(format!("pronto-lab-memory-{}", std::process::id()));
+    fs::write(&path, &contents).unwrap();
+    let file = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let sources = [
+        (Memory::from_owner(contents.clone()), &contents[..]),
+        (Memory::from_owner(&CONSTANT[..]), &CONSTANT[..]),
+        (map_file(&file, 0..end).unwrap(), &contents[..]),
+    ];
+    for (memory, wanted) in &sources {
+        let len = wanted.len() as u64;
+        let mut receive = pair.to_sender.post(7, &to, 0..end).unwrap();
+        pair.to_receiver.send(7, memory, 0..len, SOON).unwrap();
+        assert_eq!(receive.wait(SOON), Ok(len));
+        assert!(bytes(&to, wanted.len()) == *wanted, "{memory:?}");
+    }
+    let mut receive = pair.to_sender.post(7, &to, 0..end).unwrap();
+    pair.to_receiver.send_bytes(7, &contents, SOON).unwrap();
+    assert_eq!(receive.wait(SOON), Ok(end));
+    assert!(bytes(&to, LONG) == contents);
+    // Nobody receives it. Its registration has ended when the call returns.
+    let mut borrowed = contents;
+    let ended = pair.to_receiver.send_bytes(8, &borrowed, Duration::from_millis(20));
+    assert_eq!(ended, Err(TransferError::Deadline));
+    borrowed.fill(0);
+    pair.to_receiver.call(&pronto::admin::Ping { nonce: 1 }).unwrap();
     pair.assert_closed();
 }
 
