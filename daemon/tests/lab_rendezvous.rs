@@ -195,17 +195,18 @@ fn every_piece_is_read_by_its_receiver() {
     pair.assert_closed();
 }
 
-/// The receiver's device reads memory of the program, without the right to write: constants and mapped files can be registered.
+/// The receiver's device reads memory of the program, or a copy of constants and mapped files, which cannot be registered.
 ///
 /// Shows: calls.own-memory, calls.borrowed, calls.borrow-ends
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn memory_of_the_program_is_read_by_its_receiver() {
+    const LEN: usize = 2 << 20;
     static CONSTANT: [u8; 100_000] = [0x3c; 100_000];
     let pair = pair();
-    let end = LONG as u64;
-    let to = pair.receiver.region(LONG).unwrap();
-    let contents = pattern(LONG, 4);
+    let end = LEN as u64;
+    let to = pair.receiver.region(LEN).unwrap();
+    let contents = pattern(LEN, 4);
     let path = std::env::temp_dir().join(format!("pronto-lab-memory-{}", std::process::id()));
     fs::write(&path, &contents).unwrap();
     let file = File::open(&path).unwrap();
@@ -225,7 +226,7 @@ fn memory_of_the_program_is_read_by_its_receiver() {
     let mut receive = pair.to_sender.post(7, &to, 0..end).unwrap();
     pair.to_receiver.send_bytes(7, &contents, SOON).unwrap();
     assert_eq!(receive.wait(SOON), Ok(end));
-    assert!(bytes(&to, LONG) == contents);
+    assert!(bytes(&to, LEN) == contents);
     // Nobody receives it. Its registration has ended when the call returns.
     let mut borrowed = contents;
     let ended = pair.to_receiver.send_bytes(8, &borrowed, Duration::from_millis(20));

@@ -8,6 +8,7 @@ mod heap;
 mod own;
 
 use alloc::sync::Arc;
+use alloc::vec;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -141,6 +142,21 @@ impl Region {
         let at = self.writable_address(offset, bytes.len())?;
         // SAFETY: as for read.
         unsafe { bytes.copy_to_shared(at) };
+        Ok(())
+    }
+
+    /// Copies a range to the beginning of another region, piece by piece.
+    ///
+    /// # Errors
+    /// As for [`Self::read`] and [`Self::write`].
+    pub fn copy_range_to(&self, range: Range<usize>, to: &Self) -> Result<(), OutOfBounds> {
+        const PIECE: usize = 64 << 10;
+        let mut piece = vec![0; PIECE.min(range.len())];
+        for from in range.clone().step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(range.end - from)];
+            self.read(from, piece)?;
+            to.write(from - range.start, piece)?;
+        }
         Ok(())
     }
 

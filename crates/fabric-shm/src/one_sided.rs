@@ -468,21 +468,9 @@ fn place_of(start: u64, len: u64) -> Result<(usize, usize), GrantError> {
 /// Copies a range of memory that the peer cannot read into a region that it can map.
 fn copy_of(memory: &Region, (at, len): (usize, usize)) -> Result<Region, GrantError> {
     let copy = ShmRegion::allocate(len).map_err(|_| GrantError::Memory)?;
-    let mut piece = vec![0; PIECE.min(len)];
-    for from in (0..len).step_by(PIECE) {
-        let piece = &mut piece[..PIECE.min(len - from)];
-        let copied = memory.read(at + from, piece).and_then(|()| copy.write(from, piece));
-        copied.map_err(|outside| GrantError::Range {
-            start: (at + from) as u64,
-            end: (at + from + piece.len()) as u64,
-            len: outside.len as u64,
-        })?;
-    }
+    memory.copy_range_to(at..at + len, &copy).map_err(|_| GrantError::Memory)?;
     Ok(copy)
 }
-
-/// Number of bytes that are copied at a time.
-const PIECE: usize = 64 << 10;
 
 /// An atomic operation.
 #[derive(Clone, Copy, Debug)]

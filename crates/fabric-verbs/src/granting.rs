@@ -4,7 +4,9 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use pronto_core::fabric::{FabricError, Grant, GrantError, GrantId, OneSided, Region, RemoteRange, Rights};
+use pronto_core::fabric::{
+    FabricError, Grant, GrantError, GrantId, HeapMemory, OneSided, Region, RemoteRange, Rights,
+};
 use pronto_core::wait::BackOff;
 
 use crate::error::VerbsError;
@@ -45,9 +47,17 @@ impl VerbsQueuePair {
         } else {
             let at = usize::try_from(range.start).unwrap_or(usize::MAX)
                 ..usize::try_from(range.end).unwrap_or(usize::MAX);
-            let bytes = PinnedBytes::Region(Arc::clone(region.memory()));
-            let access = if region.is_read_only() { Access::ReadWindows } else { Access::Windows };
-            let memory = MemoryRegion::register(&self.shared.domain, bytes, at, access)?;
+            let registered = self.register_granted(region, at.clone());
+            let memory = match registered {
+                // The kernel demands pages that can be written to for memory with windows (`ib_access_writable`, ib_verbs.h), whatever the
+                // windows allow. Constants and mapped files may have none.
+                Err(FabricError::System { errno })
+                    if errno == Errno::EFAULT as i32 && region.is_read_only() =>
+                {
+                    self.register_granted(&copy_of(region, &at)?, 0..at.len())?
+                }
+                registered => registered?,
+            };
             let window = self.bind(&memory, range.end - range.start, rights)?;
             Granted { id, _window: Some(window), memory: Some(memory) }
         };
@@ -56,6 +66,15 @@ impl VerbsQueuePair {
         self.next_grant = self.next_grant.wrapping_add(1);
         self.grants.push(granted);
         Ok(Grant { id, remote: RemoteRange { key, offset: 0, len: range.end - range.start } })
+    }
+
+    fn register_granted(
+        &self,
+        region: &Region,
+        range: Range<usize>,
+    ) -> Result<Arc<MemoryRegion>, FabricError> {
+        let bytes = PinnedBytes::Region(Arc::clone(region.memory()));
+        MemoryRegion::register(&self.shared.domain, bytes, range, Access::Windows)
     }
 
     /// Ends a grant.
@@ -90,4 +109,11 @@ impl VerbsQueuePair {
         }
         Ok(window)
     }
+}
+
+/// Copies a range of memory that cannot be registered.
+fn copy_of(memory: &Region, range: &Range<usize>) -> Result<Region, GrantError> {
+    let copy = Region::new(Arc::new(HeapMemory::new(range.len())));
+    memory.copy_range_to(range.clone(), &copy).map_err(|_| GrantError::Memory)?;
+    Ok(copy)
 }

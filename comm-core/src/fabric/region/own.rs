@@ -170,6 +170,7 @@ mod tests {
     use alloc::vec::Vec;
     use core::cell::{Cell, RefCell};
 
+    use super::super::HeapMemory;
     use super::*;
 
     #[test]
@@ -216,6 +217,19 @@ mod tests {
             memory.len()
         });
         assert_eq!((len, pauses.get()), (3, 3));
+    }
+
+    #[test]
+    fn a_range_is_copied_to_a_region() {
+        let bytes: Vec<u8> = (0..200_000_u32).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect();
+        let (memory, copy) =
+            (Memory::from_owner(bytes.clone()), Region::new(Arc::new(HeapMemory::new(150_000))));
+        memory.region().copy_range_to(7..150_007, &copy).unwrap();
+        let mut copied = vec![0; 150_000];
+        copy.read(0, &mut copied).unwrap();
+        assert!(copied == bytes[7..150_007]);
+        assert!(memory.region().copy_range_to(7..150_008, &copy).is_err(), "the region is too short");
+        assert!(copy.copy_range_to(0..1, memory.region()).is_err(), "memory of a program is not written to");
     }
 
     /// An owner that keeps its bytes within itself.

@@ -20,8 +20,6 @@ pub(crate) enum Access {
     Local,
     /// As `Local`, and windows may be bound to it.
     Windows,
-    /// Windows for reading may be bound to it. The memory may be mapped for reading only.
-    ReadWindows,
 }
 
 /// Access flags that would let peers access a registration directly.
@@ -34,7 +32,6 @@ impl Access {
         let flags = match self {
             Self::Local => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
             Self::Windows => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_MW_BIND,
-            Self::ReadWindows => ibv_access_flags::IBV_ACCESS_MW_BIND,
         };
         i32::try_from(flags.0).unwrap_or(0)
     }
