@@ -201,7 +201,7 @@ fn bulk_sends_into_posted_buffers_and_reads_in_place() {
     let ours = |setting, read| ["pronto", setting, read];
     let expected = [
         [["raw", "best", "posted"], ours("copied", "posted"), ours("reference", "posted")].to_vec(),
-        [ours("no-engine", "posted"), ["raw", "best", "in-place"]].to_vec(),
+        [ours("heap", "posted"), ours("no-engine", "posted"), ["raw", "best", "in-place"]].to_vec(),
         [ours("copied", "in-place"), ours("reference", "in-place")].to_vec(),
     ];
     assert_eq!(rows.iter().map(of).collect::<Vec<_>>(), expected.concat());
