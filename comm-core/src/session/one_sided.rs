@@ -80,7 +80,8 @@ impl Access {
         match self {
             Self::Read { local, offset, remote } | Self::Write { local, offset, remote } => {
                 let end = offset.checked_add(remote.len).filter(|end| *end <= local.len() as u64);
-                end.map(|_| ()).ok_or(SendError::OutOfRegion)
+                // Such memory is the source of messages only.
+                end.filter(|_| !local.is_read_only()).map(|_| ()).ok_or(SendError::OutOfRegion)
             }
             Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. } => {
                 let word = remote.len == 8 && remote.offset.is_multiple_of(8);

@@ -120,8 +120,8 @@ pub enum SendError {
         /// The limit.
         max: usize,
     },
-    /// The payload, or the local side of a one-sided operation, is not within its region.
-    #[error("the range is not within the local region")]
+    /// The payload, or the local side of a one-sided operation, is not within its region, or the memory is read-only.
+    #[error("the range is not within the local region, or the memory is read-only")]
     OutOfRegion,
     /// The range of an atomic operation is not eight aligned bytes.
     #[error("an atomic operation needs eight bytes, aligned to eight; its range has {len} bytes")]

@@ -5,7 +5,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use pronto::{Memory, MessageSource, Node, Peer, ReceiveError, Region, TransferError, map_file};
+use pronto::{
+    CallRejection, GrantError, Memory, MessageSource, Node, Peer, ReceiveError, Region, Rights, SendError,
+    TransferError, map_file,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
@@ -94,6 +97,13 @@ fn messages_leave_from_the_heap_a_constant_and_a_file() {
         let constant = Memory::from_owner(CONSTANT);
         assert!(pair.moved(&constant, 0..70_000) == CONSTANT);
         assert!(!heap.is_held_elsewhere(), "the memory is returned");
+        for rights in [Rights::READ_WRITE, Rights::ALL] {
+            let refused = pair.to_receiver.grant(heap.region(), 0..8, rights);
+            assert_eq!(refused.unwrap_err(), GrantError::ReadOnly);
+        }
+        let refused = ReceiveError::Rejected(CallRejection::Here(SendError::OutOfRegion));
+        let posted = pair.to_sender.post(7, heap.region(), 0..8);
+        assert_eq!(posted.err(), Some(refused), "nothing is received into it");
     });
 }
 

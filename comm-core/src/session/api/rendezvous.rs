@@ -33,7 +33,7 @@ impl<Q: QueuePair> Session<Q> {
         (offset, len): (u64, u64),
         executor: &impl Executor,
     ) -> Result<CallId, SendError> {
-        if offset.checked_add(len).is_none_or(|end| end > region.len() as u64) {
+        if region.is_read_only() || offset.checked_add(len).is_none_or(|end| end > region.len() as u64) {
             return Err(SendError::OutOfRegion);
         }
         let slot = self.claim(executor)?;
