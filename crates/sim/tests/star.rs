@@ -158,10 +158,10 @@ fn a_thousand_idle_peers_cost_their_heartbeats_and_stay_up() {
     let span = Nanos::from_secs(9);
     star.pass(span, TICK, &mut sink);
     let sent = star.sent_by_hub() - before;
-    // One in three quarters of an interval at the earliest, and one in a whole interval and a tick at the latest.
+    // One in half an interval at the earliest, and one in a whole interval and a tick at the latest.
     let of_one = |gap: Nanos| u64::from(PEERS) * (span.0 / gap.0);
     let heartbeat = star.limits.heartbeat;
-    let (least, most) = (of_one(heartbeat + TICK), of_one(Nanos(heartbeat.0 / 4 * 3)) + u64::from(PEERS));
+    let (least, most) = (of_one(heartbeat + TICK), of_one(Nanos(heartbeat.0 / 2)) + u64::from(PEERS));
     assert!((least..=most).contains(&sent), "{sent} messages in 9 s instead of {least} to {most}");
     assert_eq!(sink.downs, [], "a peer counts as down");
 }

@@ -52,10 +52,10 @@ impl<Q: QueuePair> Engine<Q> {
                 self.lose_for(DownCause::Silent, turn, sink);
                 return;
             }
-            // A heartbeat is sent at the first tick after three quarters of its interval, so that those of several sessions are sent together:
-            // in a quiet system ticks are rare, and each may wake a thread of the peer.
+            // A heartbeat is sent at the first tick after half of its interval, so that those of several sessions are sent together: in a
+            // quiet system ticks are rare, and each may wake a thread of the peer.
             let link = self.phase.link_mut().expect("the link still exists");
-            if !is_accepted && now.since(link.last_sent).0 >= self.limits.heartbeat.0 / 4 * 3 {
+            if !is_accepted && now.since(link.last_sent).0 >= self.limits.heartbeat.0 / 2 {
                 link.last_sent = now;
                 self.control(Class::Control, Kind::Heartbeat, turn.shared);
                 for class in Class::ALL {
