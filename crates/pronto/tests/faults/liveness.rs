@@ -82,9 +82,10 @@ fn an_idle_node_with_many_sources_sleeps_after_a_peer_has_left() {
         let after = activity(child.id());
         let (switches, busy) = (after.0 - before.0, Duration::from_nanos(after.1 - before.1));
         println!("{transport}: {switches} wake-ups and {busy:?} in {span:?}");
-        // Heartbeats wake the node about once a second. A busy machine adds some wake-ups, for example for a preempted holder of a lock.
-        assert!(switches <= 3 * span.as_secs(), "{transport}: {switches} wake-ups in {span:?}");
-        assert!(busy < span / 500, "{transport}: {busy:?} of CPU time in {span:?}");
+        // Heartbeats wake the node about once a second if those of its peers fall together. If they do not, each of the three causes a wake-up
+        // in either direction, at most every 0.9 s. A node that does not sleep wakes up 250 times a second.
+        assert!(switches <= 7 * span.as_secs(), "{transport}: {switches} wake-ups in {span:?}");
+        assert!(busy < span / 200, "{transport}: {busy:?} of CPU time in {span:?}");
         // The node still works.
         child.send_command("call 1 1");
         assert_eq!(child.expect_line("called "), "1 []");
