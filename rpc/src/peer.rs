@@ -369,7 +369,8 @@ impl<H: Host> fmt::Debug for Together<'_, H> {
 /// Returns a part of a region as a payload by reference.
 fn by_reference(region: &Region, range: Range<u64>) -> Result<OutgoingPayload, SendError> {
     let len = range.end.checked_sub(range.start).and_then(|len| u32::try_from(len).ok());
-    let len = len.ok_or(SendError::OutOfRegion)?;
+    // Memory of the program is the source of messages into posted buffers only.
+    let len = len.filter(|_| !region.is_read_only()).ok_or(SendError::OutOfRegion)?;
     Ok(OutgoingPayload::Region { region: region.clone(), offset: range.start, len })
 }
 

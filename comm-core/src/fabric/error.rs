@@ -170,6 +170,9 @@ pub enum GrantError {
         "the granted regions would be longer together than {0} bytes, which is the limit: revoke a grant"
     )]
     TooMuchMemory(u64),
+    /// The memory has lost its bytes: see [`PostError::Unreadable`].
+    #[error("the memory cannot be read: it was unmapped, or its file is shorter now")]
+    Unreadable,
     /// The memory is read-only.
     #[error("memory of the program is only read: grant a region for other accesses")]
     ReadOnly,

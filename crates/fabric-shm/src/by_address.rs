@@ -6,7 +6,8 @@
 //!
 //! A process id may name another process by now. The segment therefore contains a random *witness* and its address. Each read also reads the
 //! witness, by the same system call and so in the same address space: if it does not match, the bytes are not the peer's. The expected value
-//! is that of the time when the link was made: the peer may write other values to its segment later.
+//! is that of the time when the link was made. This recognises another process that has the id by chance. A hostile peer chooses its witness, but
+//! has the same user as this process, else it is not read by address, and could trace this process itself.
 //!
 //! # Invariants
 //! 1. The kernel writes only to bytes of a region or of a live array of this process, whose lengths are passed. It writes as the copies of
@@ -99,11 +100,13 @@ impl PeerMemory {
     }
 
     /// Returns whether this side must ask the peer to try, which it does once. An older peer has no witness, and does not know the question.
-    pub(crate) fn must_ask(&mut self) -> bool {
-        let asks =
-            !self.has_asked && self.address != 0 && self.words.load(ABILITY, Ordering::Acquire) == UNTRIED;
-        self.has_asked |= asks;
-        asks
+    pub(crate) fn must_ask(&self) -> bool {
+        !self.has_asked && self.address != 0 && self.words.load(ABILITY, Ordering::Acquire) == UNTRIED
+    }
+
+    /// Notes that the peer was asked.
+    pub(crate) fn asked(&mut self) {
+        self.has_asked = true;
     }
 
     /// Copies `len` bytes at `from`, an address in the peer, to `at` in a region.
@@ -115,9 +118,12 @@ impl PeerMemory {
     ) -> Result<(), PostError> {
         let to = local.writable_address(at, len)?;
         self.read_with_witness(to, from, len).map_err(|errno| match errno {
-            // The peer has ended, or is another process now.
-            Errno::ESRCH | Errno::ESTALE => PostError::Failed(FabricError::Lost),
-            _ => PostError::Unreadable,
+            // The bytes are gone, unless the whole address space is: the peer has ended, or runs another program.
+            Errno::EFAULT if self.read_with_witness(NonNull::dangling(), 0, 0).is_ok() => {
+                PostError::Unreadable
+            }
+            // Or the kernel does not permit it any more. The next link begins with copies.
+            _ => PostError::Failed(FabricError::Lost),
         })
     }
 

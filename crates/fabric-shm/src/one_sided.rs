@@ -468,7 +468,7 @@ fn place_of(start: u64, len: u64) -> Result<(usize, usize), GrantError> {
 /// Copies a range of memory that the peer cannot read into a region that it can map.
 fn copy_of(memory: &Region, (at, len): (usize, usize)) -> Result<Region, GrantError> {
     let copy = ShmRegion::allocate(len).map_err(|_| GrantError::Memory)?;
-    memory.copy_range_to(at..at + len, &copy).map_err(|_| GrantError::Memory)?;
+    memory.copy_range_to(at..at + len, &copy).map_err(|_| GrantError::Unreadable)?;
     Ok(copy)
 }
 

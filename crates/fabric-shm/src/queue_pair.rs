@@ -174,7 +174,11 @@ impl ShmQueuePair {
         }
         let before = match operation {
             Operation::Read { local, local_offset, remote } => {
-                self.held.read(local, local_offset, remote).map(|()| 0)
+                let read = self.held.read(local, local_offset, remote);
+                if let Err(PostError::Failed(error)) = read {
+                    self.fail(error);
+                }
+                read.map(|()| 0)
             }
             Operation::Write { local, local_offset, remote } => {
                 self.held.write(local, local_offset, remote).map(|()| 0)
@@ -416,9 +420,9 @@ impl QueuePair for ShmQueuePair {
         self.usable()?;
         let announce = (&self.state, &self.announcements);
         let reads_by_address = region.is_read_only() && {
-            if self.held.peer().must_ask() {
-                // If the socket is full, the peer gets copies.
-                let _asked = Self::announce(announce, Announcement::Try, None);
+            // If the socket is full, the next grant asks.
+            if self.held.peer().must_ask() && Self::announce(announce, Announcement::Try, None).is_ok() {
+                self.held.peer().asked();
             }
             self.held.peer().can_read()
         };

@@ -301,7 +301,8 @@ impl Offered {
         if offer.version.get() != VERSION {
             return Err(SetupFault::Version { found: offer.version.get(), spoken: VERSION }.into());
         }
-        let pid = handshake.peer.pid;
+        // Memory of another user's process is not read by address.
+        let pid = if handshake.peer.same_user() { handshake.peer.pid } else { 0 };
         let mut sockets = sockets.into_iter();
         let mut queue_pairs = Vec::with_capacity(CLASSES);
         for (own, theirs) in own.into_iter().zip(&offer.classes) {

@@ -114,6 +114,6 @@ impl VerbsQueuePair {
 /// Copies a range of memory that cannot be registered.
 fn copy_of(memory: &Region, range: &Range<usize>) -> Result<Region, GrantError> {
     let copy = Region::new(Arc::new(HeapMemory::new(range.len())));
-    memory.copy_range_to(range.clone(), &copy).map_err(|_| GrantError::Memory)?;
+    memory.copy_range_to(range.clone(), &copy).map_err(|_| GrantError::Unreadable)?;
     Ok(copy)
 }

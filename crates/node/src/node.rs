@@ -55,7 +55,8 @@ pub fn region(len: usize) -> Result<Region, NodeError> {
 }
 
 /// Maps a range of a file, from which messages can be sent without copying it first. Another process may write to the file, or truncate it,
-/// while a message is sent from it: the message then has old or new bytes, or fails.
+/// while a message is sent from it: the message then has old or new bytes, or fails. A receiver over shared memory waits for the pages that are not
+/// in memory, so the file should not be on a device or a network that may hang.
 ///
 /// # Errors
 /// Returns [`NodeError::Map`] if the range is empty, the file has fewer bytes, or it cannot be mapped for reading.

@@ -58,6 +58,8 @@ pub(crate) struct Poller {
     awake: Vec<u64>,
     /// Those that have begun to rest before the last sleep.
     rested: Vec<u64>,
+    /// Whether there were many sources at the last recheck, which then left out those whose last poll follows.
+    many: bool,
     /// Tokens of the group's sources, by id.
     grouped: HashMap<u64, u64>,
     reports: Arc<Reports>,
@@ -72,6 +74,7 @@ impl Poller {
             rest: Vec::new(),
             awake: Vec::new(),
             rested: Vec::new(),
+            many: false,
             grouped: HashMap::new(),
             reports,
         }
@@ -165,13 +168,10 @@ impl Poller {
         !self.group.is_empty() || self.resting.len() != 0
     }
 
-    fn has_many(&self) -> bool {
-        self.direct.len() + self.resting.len() > FEW
-    }
-
     /// Polls the armed sources once before a sleep, except those whose last poll [`Self::rest`] makes. Returns the number of events.
     pub(crate) fn recheck(&mut self) -> usize {
-        let (many, mut taken) = (self.has_many(), 0);
+        self.many = self.direct.len() + self.resting.len() > FEW;
+        let (many, mut taken) = (self.many, 0);
         self.each(Trigger::Idle, |slot| {
             if !(many && seems_idle(slot)) {
                 let found = slot.source.poll();
@@ -186,7 +186,8 @@ impl Poller {
     /// that their last polls found. `is_shared` tells whether a caller epoll watches a channel, too.
     pub(crate) fn rest(&mut self, version: u64, is_shared: impl Fn(i32) -> bool) -> usize {
         self.rested.clear();
-        let many = self.has_many();
+        // As at the recheck, even if a source has panicked there and is gone: those that it left out are polled here.
+        let many = self.many;
         if !many && self.resting.watches_none() {
             return 0;
         }

@@ -6,6 +6,8 @@ use pronto_core::Nanos;
 use pronto_core::fabric::region::with_borrowed;
 
 use super::error::TransferError;
+use super::sending::Pieces;
+use crate::error::CallRejection;
 use crate::host::Host;
 use crate::peer::Peer;
 
@@ -14,8 +16,9 @@ const RETURN_CHECK_INTERVAL: Nanos = Nanos::from_micros(50);
 
 impl<H: Host> Peer<H> {
     /// Sends borrowed bytes, anywhere in the program's memory, into the buffer of a receive with this tag, like [`Peer::send`]. Returns after
-    /// the end of the transfer, and when neither this node nor the peer can read the bytes any more. If the send is given up while the peer
-    /// reads them, the grant ends immediately; over RDMA this may end the link, and the session resumes on another one.
+    /// the end of the transfer, and when this node does not access the bytes any more. If the send is given up while the peer reads them, the
+    /// grant ends immediately; over RDMA this may end the link, and the session resumes on another one. Over shared memory a read that the peer
+    /// has begun may take some microseconds longer: it is not delivered as a message.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -26,11 +29,10 @@ impl<H: Host> Peer<H> {
             host.back_off(RETURN_CHECK_INTERVAL);
         };
         with_borrowed(bytes, pause, |memory| {
-            let range = 0..memory.len() as u64;
             self.send_within(timeout, |left| {
-                let mut sending = self.start_send(tag, memory, range.clone(), left)?;
-                sending.revokes_early = true;
-                Ok(sending)
+                let mut pieces = Pieces::default();
+                pieces.add(memory.region(), 0..memory.len() as u64).map_err(CallRejection::Here)?;
+                self.start_sending(tag, pieces, left, true)
             })
         })
     }

@@ -118,7 +118,7 @@ impl<H: Host> Peer<H> {
         for (source, range) in pieces {
             all.add(source.region(), range.clone()).map_err(CallRejection::Here)?;
         }
-        self.start_sending(tag, all, timeout)
+        self.start_sending(tag, all, timeout, false)
     }
 
     /// Starts to send `range` of a region or of memory of the program. Until the send has ended, it holds the memory, whose bytes must not
@@ -136,7 +136,7 @@ impl<H: Host> Peer<H> {
     ) -> Result<Sending<H>, TransferError> {
         let mut pieces = Pieces::default();
         pieces.add(source.region(), range).map_err(CallRejection::Here)?;
-        self.start_sending(tag, pieces, timeout)
+        self.start_sending(tag, pieces, timeout, false)
     }
 
     /// Starts a send as soon as there is room, with the time that is left, and waits for its end.
@@ -150,11 +150,13 @@ impl<H: Host> Peer<H> {
         self.when_there_is_room(timeout, || start(left()))?.wait()
     }
 
+    /// Starts a send. With `revokes_early`, its grants end with the returned value, not with the response of the peer.
     fn start_sending(
         &self,
         tag: u64,
         pieces: Pieces,
         timeout: Duration,
+        revokes_early: bool,
     ) -> Result<Sending<H>, TransferError> {
         self.may_transfer()?;
         let (session, host) = (Arc::clone(self.session()), Arc::clone(self.host()));
@@ -172,7 +174,8 @@ impl<H: Host> Peer<H> {
             deadline: Nanos::NEVER,
             policy: self.policy(),
             ticket: None,
-            revokes_early: false,
+            revokes_early,
+            is_unreadable: false,
         };
         sending.deadline = sending.host.now() + timeout;
         let call = if len <= sending.host.eager_limit(&sending.session) {

@@ -35,8 +35,8 @@ const OWNER: u32 = u32::MAX - 1;
 pub(super) struct Piece {
     region: Region,
     range: Range<u64>,
-    /// The grant of the bytes to the peer. `None` for an eager message, and if there is no grant on the current link yet.
-    grant: Option<Grant>,
+    /// The grant of the bytes to the peer, with the generation of its link. `None` for an eager message, and if there is no grant yet.
+    grant: Option<(Grant, u16)>,
 }
 
 impl Piece {
@@ -103,6 +103,8 @@ pub struct Sending<H: Host> {
     pub(super) ticket: Option<RoomTicket>,
     /// Whether the grants end with this value, even if the peer may be reading. Otherwise they end when the call has its response.
     pub(super) revokes_early: bool,
+    /// Whether the memory has lost its bytes, so that no other grant can be made.
+    pub(super) is_unreadable: bool,
 }
 
 impl<H: Host> Sending<H> {
@@ -118,7 +120,12 @@ impl<H: Host> Sending<H> {
             match wait_as(&self.host, &self.session, call, slice, self.policy)? {
                 WaitOutcome::Ended(end) => return self.ended(end),
                 WaitOutcome::TimedOut if slice == left => return Err(TransferError::Deadline),
-                WaitOutcome::TimedOut if self.lacks_grant() => _ = self.grant_again(call),
+                WaitOutcome::TimedOut if self.lacks_grant() => {
+                    self.grant_again(call);
+                    if self.is_unreadable {
+                        return Err(TransferError::Unreadable);
+                    }
+                }
                 WaitOutcome::TimedOut => {}
             }
         }
@@ -135,7 +142,15 @@ impl<H: Host> Sending<H> {
         if self.lacks_grant() {
             self.grant_again(call);
         }
-        None
+        self.is_unreadable.then(|| self.gives_up())
+    }
+
+    /// Cancels a send whose bytes are gone. Returns its result.
+    fn gives_up(&mut self) -> Result<(), TransferError> {
+        if let Some(call) = self.call.take() {
+            self.session.abandon(call, Class::Bulk, &*self.host);
+        }
+        Err(TransferError::Unreadable)
     }
 
     /// Returns the result of a send whose call has ended.
@@ -170,7 +185,8 @@ impl<H: Host> Sending<H> {
         for piece in self.pieces.iter() {
             let start = usize::try_from(piece.range.start).unwrap_or(usize::MAX);
             let (here_to, rest) = bytes.split_at_mut(usize::try_from(piece.len()).unwrap_or(usize::MAX));
-            piece.region.read(start, here_to).map_err(|_| here(SendError::OutOfRegion))?;
+            // The bounds were checked when the piece was added.
+            piece.region.read(start, here_to).map_err(|_| TransferError::Unreadable)?;
             bytes = rest;
         }
         let spec = CallSpec { key: key_of::<Eager>(), class: Class::Bulk, timeout };
@@ -182,6 +198,7 @@ impl<H: Host> Sending<H> {
         self.by_reference = true;
         let (memory, more) = self.grant_now().map_err(|error| match error {
             GrantError::Failed(FabricError::Lost) => CallRejection::Here(self.not_connected()).into(),
+            GrantError::Unreadable => TransferError::Unreadable,
             error => TransferError::from(error),
         })?;
         let spec = CallSpec { key: key_of::<ByReference>(), class: Class::Bulk, timeout };
@@ -207,17 +224,22 @@ impl<H: Host> Sending<H> {
 
     /// Grants all pieces on the current link. Returns the first one and the others. After an error, none is granted.
     fn grant_now(&mut self) -> Result<(RemoteMemory, Vec<RemoteMemory>), GrantError> {
-        self.link = self.session.link_generation();
+        // Those of an earlier link have ended with it.
+        self.take_grants_back();
+        let mut link = None;
         let granted = self.pieces.iter_mut().try_for_each(|piece| {
             let range = piece.range.clone();
-            piece.grant = Some(self.session.grant(&piece.region, range, Rights::READ, &*self.host)?);
-            Ok(())
+            let granted = self.session.grant_on_link(&piece.region, range, Rights::READ, &*self.host)?;
+            piece.grant = Some(granted);
+            // A message names grants of one link. If another one has come meanwhile, the next attempt grants all on it.
+            if *link.get_or_insert(granted.1) == granted.1 { Ok(()) } else { Err(FabricError::Lost.into()) }
         });
         if let Err(error) = granted {
             self.take_grants_back();
             return Err(error);
         }
-        let remote = |piece: &Piece| piece.grant.map(|grant| RemoteMemory::from(grant.remote));
+        self.link = link.expect("only an eager message is empty");
+        let remote = |piece: &Piece| piece.grant.map(|(grant, _)| RemoteMemory::from(grant.remote));
         let mut granted = self.pieces.iter().filter_map(remote);
         let first = granted.next().expect("only an eager message is empty");
         Ok((first, granted.collect()))
@@ -231,8 +253,10 @@ impl<H: Host> Sending<H> {
     /// Grants the bytes on the current link and notifies the peer. Returns whether that succeeded. If it fails for lack of room or of a
     /// link, the next wait or poll tries again.
     fn grant_again(&mut self, call: CallId) -> bool {
-        let before = self.link;
-        let granted = self.grant_now().is_ok_and(|(memory, more)| {
+        let (before, mut is_unreadable) = (self.link, false);
+        let granted = self.grant_now().inspect_err(|error| is_unreadable |= *error == GrantError::Unreadable);
+        self.is_unreadable |= is_unreadable;
+        let granted = granted.is_ok_and(|(memory, more)| {
             let CallId { slot, generation } = call;
             self.encode(&Regrant { slot, generation, memory, more }).is_ok_and(|payload| {
                 let key = key_of::<Regrant>();
@@ -260,7 +284,7 @@ impl<H: Host> Sending<H> {
                 // A ticket expires with the call, whose end wakes the task.
                 return;
             }
-            if self.grant_again(call) {
+            if self.grant_again(call) || self.is_unreadable {
                 return self.leave_queue();
             }
             if let Some(ticket) = &self.ticket {
@@ -281,9 +305,8 @@ impl<H: Host> Sending<H> {
 impl<H: Host> Sending<H> {
     /// Ends grants of which the peer was not notified.
     fn take_grants_back(&mut self) {
-        for grant in self.pieces.iter_mut().filter_map(|piece| piece.grant.take()) {
-            // Fails if the link, and with it the grant, has ended since.
-            let _ended = self.session.revoke(grant.id, &*self.host);
+        for (grant, link) in self.pieces.iter_mut().filter_map(|piece| piece.grant.take()) {
+            self.session.revoke_on(link, grant.id, &*self.host);
         }
     }
 }
@@ -303,6 +326,10 @@ impl<H: Host> Future for Sending<H> {
                 if this.lacks_grant() {
                     this.await_grant(call, context.waker());
                 }
+                if this.is_unreadable {
+                    this.leave_queue();
+                    return Poll::Ready(this.gives_up());
+                }
                 return Poll::Pending;
             }
         }
@@ -321,13 +348,12 @@ impl<H: Host> Drop for Sending<H> {
             self.session.abandon(call, Class::Bulk, &*self.host);
         }
         if self.revokes_early {
-            for grant in self.pieces.iter_mut().filter_map(|piece| piece.grant.take()) {
-                self.session.revoke_on(self.link, grant.id, &*self.host);
-            }
+            self.take_grants_back();
         }
-        let (link, call) = (self.link, self.unanswered);
-        let lent =
-            |piece: Piece| piece.grant.map(|grant| Lent { grant: grant.id, link, region: piece.region });
+        let call = self.unanswered;
+        let lent = |piece: Piece| {
+            piece.grant.map(|(grant, link)| Lent { grant: grant.id, link, region: piece.region })
+        };
         let Pieces { first, more } = core::mem::take(&mut self.pieces);
         let leave = |is_counted, lent| {
             self.session.leave_send(LeftSend { is_counted, call, lent }, &*self.host);

@@ -4,7 +4,8 @@
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{Ordering, fence};
+
+use pronto_sync::atomic::{AtomicBool, Ordering};
 
 use super::{MemoryAccess, Region, RegionMemory};
 
@@ -106,6 +107,14 @@ unsafe impl<T: Send + Sync> RegionMemory for OwnedMemory<T> {
 struct BorrowedMemory {
     base: NonNull<u8>,
     len: usize,
+    is_dropped: Arc<AtomicBool>,
+}
+
+impl Drop for BorrowedMemory {
+    fn drop(&mut self) {
+        // SYNC: all accesses through the value come before its drop; pairs with the load in `Lent`.
+        self.is_dropped.store(true, Ordering::Release);
+    }
 }
 
 // SAFETY: the bytes are only read, by threads that borrow them.
@@ -131,26 +140,31 @@ unsafe impl RegionMemory for BorrowedMemory {
 /// Runs `run` with memory that consists of `bytes`, and returns its result when no handle to the memory exists any more: calls `pause` again
 /// and again until then, also if `run` panics.
 pub fn with_borrowed<R>(bytes: &[u8], pause: impl Fn(), run: impl FnOnce(&Memory) -> R) -> R {
-    let memory = BorrowedMemory { base: NonNull::from(bytes).cast(), len: bytes.len() };
-    let lent = Lent { memory: Memory::new(Arc::new(memory)), pause };
-    run(&lent.memory)
+    let is_dropped = Arc::new(AtomicBool::new(false));
+    let waits = Lent { is_dropped: Arc::clone(&is_dropped), pause };
+    let memory = BorrowedMemory { base: NonNull::from(bytes).cast(), len: bytes.len(), is_dropped };
+    let memory = Memory::new(Arc::new(memory));
+    let result = run(&memory);
+    // Before `waits`, also if `run` has panicked: the other way round, the wait would not end.
+    drop(memory);
+    drop(waits);
+    result
 }
 
-/// Borrowed memory that others may hold.
+/// Waits until borrowed memory has been dropped, whoever holds it, and in whichever way.
 struct Lent<F: Fn()> {
-    memory: Memory,
+    is_dropped: Arc<AtomicBool>,
     pause: F,
 }
 
 impl<F: Fn()> Drop for Lent<F> {
     fn drop(&mut self) {
         let stays = AbortOnPanic;
-        while self.memory.is_held_elsewhere() {
+        // SYNC: pairs with the store when the memory is dropped.
+        while !self.is_dropped.load(Ordering::Acquire) {
             (self.pause)();
         }
         core::mem::forget(stays);
-        // Pairs with the release of the count by the last other handle: its accesses are over.
-        fence(Ordering::Acquire);
     }
 }
 
@@ -217,6 +231,24 @@ mod tests {
             memory.len()
         });
         assert_eq!((len, pauses.get()), (3, 3));
+    }
+
+    #[test]
+    fn a_weak_handle_that_becomes_a_strong_one_keeps_the_borrow() {
+        let bytes = [1, 2, 3];
+        let (weak, held, pauses) = (RefCell::new(None), RefCell::new(None), Cell::new(0));
+        let pause = || {
+            pauses.set(pauses.get() + 1);
+            held.take();
+        };
+        with_borrowed(&bytes, pause, |memory| {
+            let handle = Arc::downgrade(memory.region().memory());
+            held.replace(handle.upgrade());
+            weak.replace(Some(handle));
+        });
+        assert_eq!(pauses.get(), 1);
+        let gone = weak.take().map(|weak| weak.upgrade().is_none());
+        assert_eq!(gone, Some(true));
     }
 
     #[test]

@@ -51,12 +51,23 @@ impl<Q: QueuePair> Session<Q> {
         rights: Rights,
         executor: &impl Executor,
     ) -> Result<Grant, GrantError> {
+        self.grant_on_link(region, range, rights, executor).map(|(grant, _)| grant)
+    }
+
+    /// Grants like [`Self::grant`]. Returns also the generation of the link of the grant.
+    pub fn grant_on_link(
+        &self,
+        region: &Region,
+        range: Range<u64>,
+        rights: Rights,
+        executor: &impl Executor,
+    ) -> Result<(Grant, u16), GrantError> {
         if region.is_read_only() && rights != Rights::READ {
             return Err(GrantError::ReadOnly);
         }
         let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => link.grant(region, range, rights),
+            Some(link) => Ok((link.grant(region, range, rights)?, engine.generation)),
             None => {
                 self.want_link(executor);
                 Err(lost)
