@@ -151,7 +151,7 @@ pub fn with_borrowed<R>(bytes: &[u8], pause: impl Fn(), run: impl FnOnce(&Memory
     result
 }
 
-/// Waits until borrowed memory has been dropped, whoever holds it, and in whichever way.
+/// Waits until borrowed memory has been dropped, also by a holder of a weak handle that became a strong one.
 struct Lent<F: Fn()> {
     is_dropped: Arc<AtomicBool>,
     pause: F,
