@@ -3,7 +3,8 @@
 //! ```text
 //!  line 0   armed word, arming count                     written when going to sleep
 //!  line 1   state word: closed, announcements           written rarely; read by a peer whose poll finds no message
-//!           witness of reads by address, and ability    written when the link is made
+//!           witness of reads by address                 written when the link is made
+//!           ability to read by address                  written when the peer first asks
 //!  line 2   releases, then one done word per tag        written when a lease is dropped
 //!  ...      one word per grant                          written by grant and revoke
 //!  ...      message lines                               written by post
