@@ -131,9 +131,13 @@ fn a_message_of_another_length_is_an_error() {
 
 #[test]
 fn a_rank_that_leaves_fails_the_receives_of_others() {
-    let results = as_ranks("leaves", 2, |comm| match comm.rank() {
-        Rank(0) => Ok(()),
-        _ => comm.receive(Rank(0), TAG, &mut [0]),
+    let results = as_ranks("leaves", 2, |comm| {
+        if comm.rank() == Rank(0) {
+            // Stays until the other rank has started.
+            return comm.receive(Rank(1), TAG, &mut []);
+        }
+        comm.send(Rank(0), TAG, &[]).unwrap();
+        comm.receive(Rank(0), TAG, &mut [0])
     });
     assert!(matches!(&results[1], Err(CommError::Ended(Rank(0)))), "{results:?}");
 }

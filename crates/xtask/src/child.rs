@@ -50,6 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: Vec<FailedTest>,
     /// The last lines of its stdout.
     pub(crate) output: Vec<String>,
+    /// The time from its start to its last line.
+    pub(crate) printed_for: Duration,
 }
 
 #[derive(Debug)]
@@ -121,16 +123,54 @@ impl CommandLine {
         if self.quiet {
             command.stderr(Stdio::null());
         }
+        self.start(command)?.finish(limit)
+    }
+
+    /// Starts the command and holds back its output, stderr included, until [`Running::finish`] prints it.
+    ///
+    /// # Errors
+    /// The command does not start.
+    pub(crate) fn run_beside(&self) -> Result<Running> {
+        let mut command = Self::new("sh", ["-c", "exec \"$@\" 2>&1", "sh", &self.program])
+            .args(self.arguments.iter().map(String::as_str))
+            .command();
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+        self.start(command)
+    }
+
+    fn start(&self, mut command: Command) -> Result<Running> {
+        let start = now();
         let mut child =
             command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{self}`"))?;
         let lines = lines_of(&mut child);
+        Ok(Running { line: self.clone(), child, lines, start })
+    }
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub(crate) struct Running {
+    line: CommandLine,
+    child: Child,
+    /// The lines of its stdout, each with the time at which it was read.
+    lines: Receiver<(Instant, String)>,
+    start: Instant,
+}
+
+impl Running {
+    /// Waits until the command ends or `limit` has passed since its start. Prints its stdout line by line.
+    ///
+    /// # Errors
+    /// The kernel does not say how the command ended.
+    pub(crate) fn finish(mut self, limit: Duration) -> Result<Outcome> {
         let (mut tests, mut skipped, mut output) = (Counts::default(), Vec::new(), Vec::new());
         let mut failed = Collector::default();
-        let start = now();
+        let mut last = self.start;
         let end = loop {
-            match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
-                Ok(line) => {
-                    if !self.quiet {
+            match self.lines.recv_timeout(limit.saturating_sub(self.start.elapsed())) {
+                Ok((at, line)) => {
+                    last = at;
+                    if !self.line.quiet {
                         print_line(&line);
                     }
                     tests.add(&line);
@@ -141,17 +181,20 @@ impl CommandLine {
                     }
                     output.push(line);
                 }
-                Err(RecvTimeoutError::Disconnected) => {
-                    break End::Exited(child.wait().with_context(|| format!("cannot wait for `{self}`"))?);
-                }
+                Err(RecvTimeoutError::Disconnected) => break End::Exited(self.wait()?),
                 Err(RecvTimeoutError::Timeout) => {
-                    kill_tree(child.id());
-                    child.wait().with_context(|| format!("cannot wait for `{self}`"))?;
+                    kill_tree(self.child.id());
+                    self.wait()?;
                     break End::Killed;
                 }
             }
         };
-        Ok(Outcome { end, tests, skipped, failed: failed.found(), output })
+        let printed_for = last.saturating_duration_since(self.start);
+        Ok(Outcome { end, tests, skipped, failed: failed.found(), output, printed_for })
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus> {
+        self.child.wait().with_context(|| format!("cannot wait for `{}`", self.line))
     }
 }
 
@@ -215,8 +258,9 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// Reads the child's stdout in a separate thread, so that the caller can wait with a time limit.
-fn lines_of(child: &mut Child) -> Receiver<String> {
+/// Reads the child's stdout in a separate thread, so that the caller can wait with a time limit. Each line comes with the time at which it
+/// was read.
+fn lines_of(child: &mut Child) -> Receiver<(Instant, String)> {
     let stdout = child.stdout.take().expect("stdout of the child is piped");
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -224,7 +268,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
         let mut line = Vec::new();
         while matches!(reader.read_until(b'\n', &mut line), Ok(length) if length > 0) {
             let text = String::from_utf8_lossy(&line);
-            if sender.send(text.trim_end_matches('\n').to_owned()).is_err() {
+            if sender.send((now(), text.trim_end_matches('\n').to_owned())).is_err() {
                 break;
             }
             line.clear();
@@ -298,6 +342,18 @@ mod tests {
         let outcome = shell("echo one; echo two; exit 3").run(AMPLE).unwrap();
         assert_eq!(outcome.output, ["one", "two"]);
         assert!(matches!(outcome.end, End::Exited(status) if status.code() == Some(3)));
+    }
+
+    #[test]
+    fn the_output_of_a_command_beside_others_is_held_back_and_counted() {
+        let closing = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        let line = shell(&format!("echo '{closing}'; echo \"$HELD\" >&2; exit 3")).env("HELD", "on stderr");
+        let running = line.run_beside().unwrap();
+        let outcome = running.finish(AMPLE).unwrap();
+        assert_eq!(outcome.output, [closing, "on stderr"]);
+        assert_eq!(outcome.tests.returned, 3);
+        assert!(matches!(outcome.end, End::Exited(status) if status.code() == Some(3)));
+        assert!(outcome.printed_for < AMPLE);
     }
 
     #[test]

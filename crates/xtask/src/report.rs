@@ -25,6 +25,15 @@ pub(crate) struct Line<'a> {
     pub(crate) notes: Vec<String>,
 }
 
+impl<'a> Line<'a> {
+    /// Returns the result of a stage that has passed without a test.
+    pub(crate) fn new(stage: &'a Stage) -> Self {
+        let (took, cpu) = (Duration::ZERO, Duration::ZERO);
+        let (tests, failed, notes) = (Counts::default(), Vec::new(), Vec::new());
+        Self { stage, verdict: Verdict::Passed, tests, failed, took, cpu, notes }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Passed,
@@ -44,6 +53,15 @@ pub(crate) fn heading(stage: &Stage, free: Option<u64>) {
     let free =
         free.map_or_else(String::new, |free| format!(", {} of disk space free", disk::gigabytes(free)));
     print_line(&format!("\n=== {} (budget {} s{free}) ===", stage.name, stage.budget.as_secs()));
+}
+
+/// Announces a stage that runs beside those that follow it.
+pub(crate) fn beside(stage: &Stage) {
+    print_line(&format!(
+        "\n=== {} runs beside the stages that follow; its output comes after theirs (budget {} s) ===",
+        stage.name,
+        stage.budget.as_secs()
+    ));
 }
 
 /// Announces a step of a stage.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
-use crate::child::{Counts, End, Outcome, cpu_time, now};
+use crate::child::{CommandLine, Counts, End, Outcome, Running, cpu_time, now};
 use crate::disk;
 use crate::failed::FailedTest;
 use crate::report::{self, Line, Verdict};
@@ -63,24 +63,70 @@ fn chosen(options: &Options) -> Vec<&'static Stage> {
 /// Runs `stages` and prints the closing table.
 pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effort) -> ExitCode {
     let mut lines = Vec::new();
-    for stage in stages {
-        report::heading(stage, disk::free(workspace));
-        let (start, cpu) = (now(), cpu_time());
-        let mut plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
-        let Ran { verdict, tests, skipped, failed } = run_plan(workspace, stage, &plan, effort);
-        plan.notes.extend(report::skipped(&skipped));
-        if matches!(verdict, Verdict::Failed(_)) {
-            plan.notes.extend(disk::free(workspace).and_then(disk::shortage));
+    let mut beside = None;
+    for (at, stage) in stages.iter().enumerate() {
+        let is_followed = at + 1 < stages.len();
+        if stage.name == stages::BESIDE && effort == Effort::Bounded && is_followed && beside.is_none() {
+            beside = start_beside(workspace, stage).map(|running| (at, running));
+            if beside.is_some() {
+                continue;
+            }
         }
-        // Such a machine runs each stage once.
-        if std::env::var_os("CI").is_some_and(|ci| !ci.is_empty()) {
-            disk::remove(workspace, stage);
-        }
-        let (took, cpu) = (start.elapsed(), cpu_time().saturating_sub(cpu));
-        lines.push(Line { stage, verdict, tests, failed, took, cpu, notes: plan.notes });
+        lines.push(run_stage(workspace, stage, effort));
+    }
+    if let Some((at, running)) = beside {
+        lines.insert(at, finish_beside(stages[at], running));
     }
     let good = report::table(&lines);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Starts a stage as a process of its own, whose output [`finish_beside`] prints. Returns `None` if it has no commands to run, or cannot
+/// start: it then runs like the others, and reports why.
+fn start_beside(workspace: &Workspace, stage: &Stage) -> Option<Running> {
+    let plan = (stage.plan)(workspace, Effort::Bounded).ok()?;
+    plan.steps.iter().find(|step| matches!(step.work, Work::Command(_)))?;
+    // Not with this program's own file: the tests of the workspace may have replaced it.
+    let running = CommandLine::cargo(["xtask", "test", "--only", stage.name]).run_beside().ok()?;
+    report::beside(stage);
+    Some(running)
+}
+
+/// Waits for a stage that ran beside others, and prints its output.
+fn finish_beside<'a>(stage: &'a Stage, running: Running) -> Line<'a> {
+    report::heading(stage, None);
+    let cpu = cpu_time();
+    let limit = HANGS_AFTER_BUDGETS * stage.budget;
+    let mut line = Line::new(stage);
+    let result = running.finish(limit).and_then(|outcome| {
+        let result = judge(&outcome, 0, limit);
+        let Outcome { tests, failed, skipped, printed_for: took, .. } = outcome;
+        line = Line { tests, failed, took, notes: report::skipped(&skipped), ..Line::new(stage) };
+        result
+    });
+    if let Err(error) = result {
+        line.verdict = Verdict::Failed(vec![format!("{error:#}")]);
+    }
+    line.cpu = cpu_time().saturating_sub(cpu);
+    line
+}
+
+/// Runs one stage.
+fn run_stage<'a>(workspace: &Workspace, stage: &'a Stage, effort: Effort) -> Line<'a> {
+    report::heading(stage, disk::free(workspace));
+    let (start, cpu) = (now(), cpu_time());
+    let mut plan = prepare(workspace, stage, effort).unwrap_or_else(|error| Plan::impossible(&error));
+    let Ran { verdict, tests, skipped, failed } = run_plan(workspace, stage, &plan, effort);
+    plan.notes.extend(report::skipped(&skipped));
+    if matches!(verdict, Verdict::Failed(_)) {
+        plan.notes.extend(disk::free(workspace).and_then(disk::shortage));
+    }
+    // Such a machine runs each stage once.
+    if std::env::var_os("CI").is_some_and(|ci| !ci.is_empty()) {
+        disk::remove(workspace, stage);
+    }
+    let (took, cpu) = (start.elapsed(), cpu_time().saturating_sub(cpu));
+    Line { stage, verdict, tests, failed, took, cpu, notes: plan.notes }
 }
 
 /// Finds the work of a stage, and installs the programs that it needs.
@@ -157,7 +203,6 @@ fn stage_named(name: &str) -> Result<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::CommandLine;
     use crate::workspace::tests::workspace;
     use serde_json::Value;
 

@@ -61,6 +61,9 @@ pub(crate) const MPICH: [Tool; 2] = [
 /// The tools for building the whole workspace.
 pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS];
 
+/// Option of apt-get: wait this number of seconds while another process installs packages. A stage beside the others may do so.
+pub(crate) const WAIT_FOR_LOCK: &str = "-oDPkg::Lock::Timeout=600";
+
 /// Installs the missing tools of `needed`, if that is possible without a password.
 ///
 /// # Errors
@@ -113,6 +116,7 @@ fn packages(needed: &[Tool], present: impl Fn(&str) -> bool) -> Vec<&'static str
 
 fn apt_get(arguments: &[&str], packages: &[&str]) -> Result<bool> {
     let status = Command::new("apt-get")
+        .arg(WAIT_FOR_LOCK)
         .args(arguments)
         .args(packages)
         .env("DEBIAN_FRONTEND", "noninteractive")

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use super::apt::{Apt, backports};
 use super::cache::{Cache, Lock};
-use crate::tools::{find, is_root};
+use crate::tools::{WAIT_FOR_LOCK, find, is_root};
 
 /// The program that runs the machine.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
@@ -92,6 +92,7 @@ fn install(cache: &Cache, _held: &Lock, needed: Vec<(&str, &str)>) -> Result<()>
     apt.update("lists for this machine")?;
     eprintln!("lab: installing {}", packages.join(" "));
     let mut install: Command = apt.command("apt-get");
+    install.arg(WAIT_FOR_LOCK);
     // stdout is reserved for the output of the command in the lab.
     let status =
         install.args(options).args(&packages).stdin(Stdio::null()).stdout(std::io::stderr()).status()?;

@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 
 /// The budget applies to a machine that has built the lab before. The first run also fetches the packages.
 pub(super) const STAGE: Stage =
-    Stage { name: "lab", budget: minutes(5), quick: false, tools: tools::WORKSPACE, plan };
+    Stage { name: "lab", budget: minutes(15), quick: false, tools: tools::WORKSPACE, plan };
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     plan_where(workspace, lab::unavailable().as_deref(), lab::is_ci())

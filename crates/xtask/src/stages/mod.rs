@@ -36,6 +36,7 @@ pub(crate) const ALL: &[Stage] = &[
     build::STAGE,
     no_std::STAGE,
     unit::STAGE,
+    lab::STAGE,
     foreign::STAGE,
     counts::STAGE,
     mutation::STAGE,
@@ -44,9 +45,11 @@ pub(crate) const ALL: &[Stage] = &[
     fuzz::STAGE,
     faults::STAGE,
     asan::STAGE,
-    lab::STAGE,
     package::STAGE,
 ];
+
+/// The stage that runs beside those that follow it: its machines use about one CPU.
+pub(crate) const BESIDE: &str = lab::STAGE.name;
 
 /// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, many dependencies of others, or the core for
 /// each of many faults, and take too long for every change.
@@ -168,6 +171,9 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ALL.len() + SOAK.len());
-        assert!(ALL.iter().map(|stage| stage.budget).sum::<Duration>() <= minutes(40));
+        let beside = ALL.iter().position(|stage| stage.name == BESIDE).unwrap();
+        let sum = |stages: &[Stage]| stages.iter().map(|stage| stage.budget).sum::<Duration>();
+        assert!(ALL[beside].budget <= sum(&ALL[beside + 1..]));
+        assert!(sum(ALL) - ALL[beside].budget <= minutes(40));
     }
 }
