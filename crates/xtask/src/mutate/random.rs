@@ -3,11 +3,13 @@
 //!
 //! The tests that judge a fault run in rounds, from fast to slow, and a round sees only the faults that no earlier one has detected.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::mirror;
 use crate::tools::{self, Crate, WORKSPACE};
@@ -28,11 +30,11 @@ const ROUNDS: [&[&str]; 3] = [&[], &["pronto-sim", "pronto-rpc", "pronto-node"],
 /// Seeds of each simulated story: enough for faults that tests of single states do not reach.
 const SEEDS: &str = "20";
 
+/// File with the state of a campaign.
+const JUDGED: &str = "judged.json";
+
 /// Time limit for the tests of a round, seconds. A fault that exceeds it is detected: it causes an endless loop or wait.
 const TIMEOUT: &str = "300";
-
-/// File with the number of the present round, from 0.
-const ROUND: &str = "round";
 
 /// The result of a campaign.
 pub(super) struct Outcome {
@@ -54,8 +56,8 @@ impl Outcome {
     }
 }
 
-/// Plants about `count` faults, chosen by `seed`, and finds those that no test detects. A run that was interrupted goes on if `resume` is true:
-/// in its last round, without the faults that were detected. The tree has to be the same.
+/// Plants about `count` faults, chosen by `seed`, and finds those that no test detects. A run that was interrupted goes on if `resume` is true,
+/// without the faults that were judged. The tree has to be the same.
 ///
 /// # Errors
 /// cargo-mutants cannot be installed, tests fail without a fault, or a file cannot be read.
@@ -67,39 +69,83 @@ pub(super) fn run(workspace: &Workspace, count: u32, seed: u32, resume: bool) ->
         tree: mirror::of_tree(workspace, "mutants")?,
         output: workspace.target.join(format!("mutants-{count}-{seed}")),
     };
-    let total = campaign.total()?;
-    let shards = (total / count as usize).max(1);
-    let shard = format!("{}/{shards}", seed as usize % shards);
-    println!("{total} faults are known; planting each {shards}th, from number {}", seed as usize % shards);
-    let first = if resume { campaign.interrupted() } else { None };
-    if first.is_none() && campaign.output.exists() {
+    let mut judged = if resume { campaign.interrupted()? } else { None };
+    if judged.is_none() && campaign.output.exists() {
         fs::remove_dir_all(&campaign.output).context("cannot remove the results of an earlier run")?;
     }
     fs::create_dir_all(&campaign.output).context("cannot make the folder of the results")?;
-    let mut undetected = Vec::new();
-    for (at, packages) in ROUNDS.iter().enumerate().skip(first.unwrap_or(0)) {
-        println!("round {} of {}: tests of {}", at + 1, ROUNDS.len(), name_of(packages));
-        fs::write(campaign.output.join(ROUND), at.to_string()).context("cannot note the round")?;
-        campaign.round(&shard, packages, at > 0 || first == Some(at))?;
-        undetected = campaign.results("missed.txt")?;
-        if undetected.is_empty() {
-            break;
-        }
+    let judged = match &mut judged {
+        Some(judged) => judged,
+        None => judged.insert(Judged { chosen: campaign.choose(count, seed)?, ..Judged::default() }),
+    };
+    while judged.round < ROUNDS.len() {
+        let left = judged.left();
+        let packages = ROUNDS[judged.round];
+        println!(
+            "round {} of {}: {} faults, tests of {}",
+            judged.round + 1,
+            ROUNDS.len(),
+            left.len(),
+            name_of(packages)
+        );
+        campaign.keep(judged)?;
+        campaign.round(&left, packages)?;
+        campaign.take_results(judged)?;
+        judged.begin_next_round();
     }
-    let judged = campaign.judged()?;
-    let detected = judged - undetected.len();
-    let endless = campaign.results("timeout.txt")?.len();
+    campaign.keep(judged)?;
+    let outcome = judged.outcome();
     println!(
-        "{detected} of {judged} faults were detected, {endless} of them because the tests took longer than {TIMEOUT} s, as on a busy \
-         machine they may without a fault, too; details: {}",
+        "{} of {} faults were detected, {} of them because the tests took longer than {TIMEOUT} s, as on a busy machine they may without a \
+         fault, too; details: {}",
+        outcome.judged - outcome.undetected.len(),
+        outcome.judged,
+        judged.endless.len(),
         campaign.output.display()
     );
-    Ok(Outcome { judged, undetected })
+    Ok(outcome)
 }
 
 /// Returns a round's packages in words.
 fn name_of(packages: &[&str]) -> String {
     if packages.is_empty() { "the package itself".to_owned() } else { packages.join(", ") }
+}
+
+/// The chosen faults by name, and how far they are judged. A file keeps it between two runs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Judged {
+    chosen: BTreeSet<String>,
+    /// The present round, from 0.
+    round: usize,
+    detected: BTreeSet<String>,
+    /// Detected because the tests did not end in time; also in `detected`.
+    endless: BTreeSet<String>,
+    /// Faults that do not compile.
+    unviable: BTreeSet<String>,
+    /// Faults that the tests of the present round do not detect; after the last round, those that no test detects.
+    missed: BTreeSet<String>,
+}
+
+impl Judged {
+    /// Returns the faults that the present round has to judge.
+    fn left(&self) -> Vec<&str> {
+        let is_left = |fault: &&String| {
+            ![&self.detected, &self.unviable, &self.missed].iter().any(|judged| judged.contains(*fault))
+        };
+        self.chosen.iter().filter(is_left).map(String::as_str).collect()
+    }
+
+    fn begin_next_round(&mut self) {
+        self.round += 1;
+        if self.round < ROUNDS.len() {
+            self.missed.clear();
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let undetected: Vec<_> = self.missed.iter().cloned().collect();
+        Outcome { judged: self.detected.len() + undetected.len(), undetected }
+    }
 }
 
 /// One choice of faults, with its copy of the tree and its results.
@@ -111,39 +157,78 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Returns the number of all known faults.
-    fn total(&self) -> Result<usize> {
+    /// Chooses every n-th of all known faults.
+    fn choose(&self, count: u32, seed: u32) -> Result<BTreeSet<String>> {
         let listed = self
             .command()
             .args(["--list", "--level", "error"])
             .output()
             .context("cannot start cargo-mutants")?;
         ensure!(listed.status.success(), "cargo-mutants cannot list faults");
-        let total = String::from_utf8_lossy(&listed.stdout).lines().count();
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        let total = listed.lines().count();
         ensure!(total > 0, "cargo-mutants knows no fault");
-        Ok(total)
+        let distance = (total / count as usize).max(1);
+        let first = seed as usize % distance;
+        println!("{total} faults are known; planting each {distance}th, from number {first}");
+        Ok(listed.lines().skip(first).step_by(distance).map(str::to_owned).collect())
     }
 
-    /// Returns the round in which an earlier run was interrupted, if there was one.
-    fn interrupted(&self) -> Option<usize> {
-        let round = fs::read_to_string(self.output.join(ROUND)).ok()?.trim().parse().ok()?;
-        (round < ROUNDS.len()).then_some(round)
+    /// Returns the state of an earlier run that has not judged all its faults.
+    fn interrupted(&self) -> Result<Option<Judged>> {
+        let file = self.output.join(JUDGED);
+        if !file.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&file).context("cannot read the results of an earlier run")?;
+        let mut judged = serde_json::from_str(&text).context("the results of an earlier run are damaged")?;
+        self.take_results(&mut judged)?;
+        Ok((judged.round < ROUNDS.len()).then_some(judged))
     }
 
-    /// Judges the faults of a shard that no earlier round has detected.
-    fn round(&self, shard: &str, packages: &[&str], is_later: bool) -> Result<()> {
+    fn keep(&self, judged: &Judged) -> Result<()> {
+        let text = serde_json::to_string_pretty(judged).context("cannot write the results as text")?;
+        fs::write(self.output.join(JUDGED), text).context("cannot keep the results")
+    }
+
+    /// Judges these faults by the tests of these packages.
+    fn round(&self, faults: &[&str], packages: &[&str]) -> Result<()> {
+        if faults.is_empty() {
+            return Ok(());
+        }
         let mut command = self.command();
         command
-            .args(["--in-place", "--shard", shard, "--sharding", "round-robin", "--timeout", TIMEOUT])
+            .args(["--in-place", "--timeout", TIMEOUT])
             .args(["--cap-lints", "true", "--caught", "--level", "warn"])
             .arg("--output")
             .arg(&self.output)
             .args(packages.iter().flat_map(|package| ["--test-package", package]))
-            .args(is_later.then_some("--iterate"));
+            .args(faults.iter().flat_map(|fault| ["--re".to_owned(), exactly(fault)]));
         let status = command.status().context("cannot start cargo-mutants")?;
         // Documented exit codes: 2 if a fault was missed, 3 if tests timed out.
         ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo-mutants failed: {status}");
         Ok(())
+    }
+
+    /// Moves the lists that cargo-mutants wrote, if it wrote any, to `judged`.
+    fn take_results(&self, judged: &mut Judged) -> Result<()> {
+        let folder = self.output.join("mutants.out");
+        judged.endless.extend(lines(&folder.join("timeout.txt"))?);
+        judged.detected.extend(lines(&folder.join("caught.txt"))?);
+        judged.detected.extend(judged.endless.iter().cloned());
+        judged.unviable.extend(lines(&folder.join("unviable.txt"))?);
+        judged.missed.extend(lines(&folder.join("missed.txt"))?);
+        self.keep(judged)?;
+        if folder.exists() {
+            // Kept for people, under a name that a later run does not read.
+            let number = (1..).find(|number| !self.logs(*number).exists()).unwrap_or(1_u32);
+            fs::rename(&folder, self.logs(number)).context("cannot move the logs of a round")?;
+        }
+        Ok(())
+    }
+
+    fn logs(&self, number: u32) -> PathBuf {
+        self.output.join(format!("logs-{number}"))
     }
 
     fn command(&self) -> Command {
@@ -163,19 +248,18 @@ impl Campaign {
             .env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command
     }
-
-    /// Returns the lines of a list of results; none if there is no such list.
-    fn results(&self, name: &str) -> Result<Vec<String>> {
-        lines(&self.output.join("mutants.out").join(name))
-    }
-
-    /// Returns the number of faults that compile.
-    fn judged(&self) -> Result<usize> {
-        const LISTS: [&str; 4] = ["caught.txt", "previously_caught.txt", "timeout.txt", "missed.txt"];
-        LISTS.iter().map(|list| Ok(self.results(list)?.len())).sum()
-    }
 }
 
+/// Returns a regular expression that matches this text alone.
+fn exactly(text: &str) -> String {
+    let escaped = text.chars().flat_map(|letter| {
+        let is_special = r"\.+*?()|[]{}^$#&-~".contains(letter);
+        is_special.then_some('\\').into_iter().chain([letter])
+    });
+    format!("^{}$", escaped.collect::<String>())
+}
+
+/// Returns the lines of a file; none if there is no such file.
 fn lines(path: &Path) -> Result<Vec<String>> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -186,7 +270,30 @@ fn lines(path: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::Outcome;
+    use super::*;
+
+    #[test]
+    fn a_round_judges_the_chosen_faults_that_no_earlier_one_detected() {
+        let set = |faults: &[&str]| faults.iter().map(|fault| (*fault).to_owned()).collect::<BTreeSet<_>>();
+        let mut judged = Judged { chosen: set(&["a", "b", "c", "d"]), ..Judged::default() };
+        judged.detected = set(&["a"]);
+        judged.unviable = set(&["b"]);
+        judged.missed = set(&["c"]);
+        assert_eq!(judged.left(), ["d"]);
+        judged.begin_next_round();
+        assert_eq!(judged.left(), ["c", "d"]);
+        judged.missed = set(&["c", "d"]);
+        judged.round = ROUNDS.len() - 1;
+        judged.begin_next_round();
+        let outcome = judged.outcome();
+        assert_eq!((outcome.judged, outcome.undetected), (3, vec!["c".to_owned(), "d".to_owned()]));
+    }
+
+    #[test]
+    fn a_fault_is_chosen_by_its_whole_name() {
+        let name = "a.rs:7:9: replace <impl Sub for X>::sub -> [u8; 2] with a & b";
+        assert_eq!(exactly(name), r"^a\.rs:7:9: replace <impl Sub for X>::sub \-> \[u8; 2\] with a \& b$");
+    }
 
     #[test]
     fn one_undetected_fault_of_ten_is_allowed() {
