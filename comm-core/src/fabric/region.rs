@@ -243,6 +243,8 @@ pub struct Grant {
     pub id: GrantId,
     /// Description of the memory, to be sent to the peer over the authenticated connection.
     pub remote: RemoteRange,
+    /// Whether the peer accesses a copy, as it cannot read the memory itself.
+    pub is_copy: bool,
 }
 
 /// A range of a peer's memory under a grant.

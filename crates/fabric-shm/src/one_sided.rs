@@ -103,7 +103,7 @@ impl Given {
         let copy = copy_of(region, (at, len))?;
         let grant = self.grant_shared(&copy, (0, end - start), rights, announce)?;
         self.copies[grant.id.0 as usize] = Some(copy);
-        Ok(grant)
+        Ok(Grant { is_copy: true, ..grant })
     }
 
     /// Grants memory that the peer reads by its address.
@@ -178,7 +178,7 @@ impl Given {
         self.regions[place] = granted;
         self.sum += granted.len;
         let remote = RemoteRange { key: key(slot, generation), offset: 0, len };
-        Ok(Grant { id: GrantId(slot), remote })
+        Ok(Grant { id: GrantId(slot), remote, is_copy: false })
     }
 
     /// Ends a grant.

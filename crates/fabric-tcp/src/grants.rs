@@ -61,7 +61,7 @@ impl Grants {
         self.next = self.next.wrapping_add(1);
         let remote = RemoteRange { key, offset: 0, len: range.end - range.start };
         self.by_key.insert(key, Granted { id, region: region.clone(), range, rights });
-        Grant { id, remote }
+        Grant { id, remote, is_copy: false }
     }
 
     /// Ends a grant, and returns its key.

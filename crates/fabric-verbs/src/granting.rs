@@ -42,6 +42,7 @@ impl VerbsQueuePair {
             return Err(GrantError::TooMany(MAX_GRANTS));
         }
         let id = GrantId(self.next_grant);
+        let mut is_copy = false;
         let granted = if range.is_empty() {
             Granted { id, _window: None, memory: None }
         } else {
@@ -54,6 +55,7 @@ impl VerbsQueuePair {
                 Err(FabricError::System { errno })
                     if errno == Errno::EFAULT as i32 && region.is_read_only() =>
                 {
+                    is_copy = true;
                     self.register_granted(&copy_of(region, &at)?, 0..at.len())?
                 }
                 registered => registered?,
@@ -65,7 +67,8 @@ impl VerbsQueuePair {
         let key = granted._window.as_ref().map_or(u64::MAX, |window| window.key().into());
         self.next_grant = self.next_grant.wrapping_add(1);
         self.grants.push(granted);
-        Ok(Grant { id, remote: RemoteRange { key, offset: 0, len: range.end - range.start } })
+        let remote = RemoteRange { key, offset: 0, len: range.end - range.start };
+        Ok(Grant { id, remote, is_copy })
     }
 
     fn register_granted(

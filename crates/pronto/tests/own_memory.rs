@@ -17,7 +17,7 @@ const LONG: usize = (3 << 20) + 7;
 
 struct Pair {
     receiver: Node,
-    _sender: Node,
+    sender: Node,
     to_sender: Peer,
     to_receiver: Peer,
 }
@@ -32,7 +32,7 @@ fn pair(transport: &str, name: &str) -> Pair {
     let sender = Node::builder(2).peer(1, &address).start().expect("the node starts");
     let to_receiver = sender.wait_for_peer(1, TIMEOUT).expect("the peer connects");
     let to_sender = receiver.wait_for_peer(2, TIMEOUT).expect("the peer connects");
-    Pair { receiver, _sender: sender, to_sender, to_receiver }
+    Pair { receiver, sender, to_sender, to_receiver }
 }
 
 fn on_both(name: &str, story: impl Fn(&Pair)) {
@@ -50,6 +50,14 @@ impl Pair {
         self.to_receiver.send(7, source, range, TIMEOUT).expect("received");
         assert_eq!(receive.wait(TIMEOUT), Ok(len));
         bytes(&to, usize::try_from(len).expect("a few megabytes"))
+    }
+
+    /// Returns the number of bytes that the sender has copied.
+    fn copied(&self) -> u64 {
+        let status = self.sender.status();
+        let peer = status.peers.iter().find(|peer| peer.node.0 == 1).expect("the receiver is a peer");
+        let counted = peer.counters.iter().find(|(name, _)| *name == "bytes_copied");
+        counted.expect("the counter exists").1
     }
 
     fn assert_alive(&self) {
@@ -105,6 +113,22 @@ fn messages_leave_from_the_heap_a_constant_and_a_file() {
         let posted = pair.to_sender.post(7, heap.region(), 0..8);
         assert_eq!(posted.err(), Some(refused), "nothing is received into it");
     });
+}
+
+/// Shows: operations.copied
+#[test]
+fn bytes_that_had_to_be_copied_are_counted() {
+    let contents = Memory::from_owner(pattern(LONG, 4));
+    let sent_twice = |transport: &str| {
+        let pair = pair(transport, "counted");
+        [(); 2].map(|()| {
+            pair.moved(&contents, 0..LONG as u64);
+            pair.copied()
+        })
+    };
+    // The first message over shared memory asks the peer to try its address.
+    assert_eq!(sent_twice("shm"), [LONG as u64; 2]);
+    assert_eq!(sent_twice("tcp"), [0; 2]);
 }
 
 /// Shows: calls.own-pieces

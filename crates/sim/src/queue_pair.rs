@@ -320,7 +320,7 @@ impl QueuePair for SimQueuePair {
         }
         let len = end - start;
         grants.insert(key, GrantEntry { id, region: region.clone(), start, len, rights });
-        Ok(Grant { id: GrantId(id), remote: RemoteRange { key, offset: 0, len } })
+        Ok(Grant { id: GrantId(id), remote: RemoteRange { key, offset: 0, len }, is_copy: false })
     }
 
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {

@@ -67,7 +67,13 @@ impl<Q: QueuePair> Session<Q> {
         }
         let lost = GrantError::Failed(FabricError::Lost);
         self.with_engine(executor, |engine| match engine.phase.link_mut() {
-            Some(link) => Ok((link.grant(region, range, rights)?, engine.generation)),
+            Some(link) => {
+                let grant = link.grant(region, range, rights)?;
+                if grant.is_copy {
+                    self.stats.bytes_copied.add(grant.remote.len);
+                }
+                Ok((grant, engine.generation))
+            }
             None => {
                 self.want_link(executor);
                 Err(lost)
