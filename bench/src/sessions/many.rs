@@ -42,6 +42,10 @@ const POOL: usize = 64 << 20;
 struct Light {
     session: Arc<Session<TcpQueuePair>>,
     server: Peer<Still<TcpQueuePair>>,
+    /// Time of its last tick.
+    ticked: Nanos,
+    /// Time when it needs the next one if nothing happens before.
+    next_due: Nanos,
 }
 
 /// All peers.
@@ -179,14 +183,20 @@ impl Many {
         }
     }
 
-    /// Makes a turn and a tick of each session.
+    /// Makes a turn of each session, and ticks those in which something happens or is due, as a node does.
     fn tick_all(&mut self) {
-        let slept = nanos(self.ticked.elapsed());
         self.ticked = clock::now();
         let now = nanos(self.begun.elapsed());
-        for Light { session, .. } in &self.all {
-            session.turn(1, || false, &mut Nobody, &*self.host);
-            session.tick(now, slept, &mut Nobody, &*self.host);
+        for Light { session, ticked, next_due, .. } in &mut self.all {
+            let progress = session.turn(1, || false, &mut Nobody, &*self.host);
+            let is_idle = progress.is_none_or(|progress| progress.moved == 0) && session.open_calls() == 0;
+            if is_idle && now < *next_due {
+                continue;
+            }
+            let slept = now.since(*ticked);
+            if let Some(tick) = session.tick(now, slept, &mut Nobody, &*self.host) {
+                (*ticked, *next_due) = (now, tick.next_due);
+            }
         }
     }
 }
@@ -209,7 +219,8 @@ impl Light {
         let link = handshake.establish(Class::ALL.map(|class| agreement.connection(class)), pool)?;
         let session = Arc::new(Session::new(NodeId(SERVER), limits));
         session.install(Links { pairs: [link.control, link.bulk], agreement }, &mut Nobody, &**host);
-        Ok(Self { server: Peer::new(Arc::clone(&session), Arc::clone(host)), session })
+        let server = Peer::new(Arc::clone(&session), Arc::clone(host));
+        Ok(Self { server, session, ticked: Nanos::ZERO, next_due: Nanos::ZERO })
     }
 }
 
