@@ -83,10 +83,18 @@ const ROWS: &[Row] = &[
         id: "K6",
         place: "§2",
         text: "A list of scattered pieces names the payload.",
-        state: State::Partly,
-        code: &["comm-core/src/fabric/work.rs", "crates/fabric-verbs/src/sending.rs"],
-        tests: &["crates/fabric-tcp/tests/conformance.rs::bulk_conforms"],
-        remark: "A message gathers its header and one piece of payload. A payload of several pieces is missing.",
+        state: State::Done,
+        code: &[
+            "comm-core/src/fabric/work.rs",
+            "crates/fabric-verbs/src/sending.rs",
+            "comm-core/src/session/rendezvous/pieces.rs",
+        ],
+        tests: &[
+            "crates/fabric-tcp/tests/conformance.rs::bulk_conforms",
+            "crates/pronto/tests/rendezvous.rs::pieces_arrive_as_one_message",
+        ],
+        remark: "A call gathers its header and one piece of payload, which its codec wrote. A long message has up to 16 pieces, of regions or \
+                 of the program's own memory, which the receiver reads one after the other.",
         ..Row::DEFAULT
     },
     Row {
@@ -236,15 +244,15 @@ const ROWS: &[Row] = &[
         id: "K17",
         place: "§3.1",
         text: "Callers are concurrent and asynchronous, from system calls and interrupts on many CPUs.",
-        state: State::Partly,
-        code: &["rpc/src/peer.rs", "comm-core/src/session/shared.rs"],
+        state: State::Done,
+        code: &["rpc/src/peer.rs", "comm-core/src/session/shared.rs", "docs/embedding.md"],
         tests: &[
             "crates/pronto/tests/calls.rs::many_callers_share_a_peer",
             "crates/pronto/tests/faults/forked.rs::a_forked_child_is_refused_and_its_parent_is_not",
             "crates/pronto/tests/compile.rs::misuse_does_not_compile",
         ],
-        remark: "Any thread may call, and a wrong call from a handler or a forked child is refused. A table of calling contexts and what \
-                 each may call is missing, signal handlers above all.",
+        remark: "Any thread may call, and a wrong call from a handler or a forked child is refused; a table has all contexts. Outside the \
+                 kernel, signal handlers take the place of interrupts: they may call nothing.",
         ..Row::DEFAULT
     },
     Row {

@@ -105,7 +105,7 @@ fn tcp_adaptive() {
     calls_of_all_sizes("adaptive", "tcp", WaitPolicy::Adaptive);
 }
 
-/// Shows: calls.peer-threads
+/// Shows: calls.peer-threads, embedding.threads
 #[test]
 fn many_callers_share_a_peer() {
     for transport in ["shm", "tcp"] {

@@ -130,7 +130,7 @@ impl CommandLine {
     ///
     /// # Errors
     /// The command does not start.
-    pub(crate) fn run_beside(&self) -> Result<Running> {
+    pub(crate) fn start_held(&self) -> Result<Running> {
         let mut command = Self::new("sh", ["-c", "exec \"$@\" 2>&1", "sh", &self.program])
             .args(self.arguments.iter().map(String::as_str))
             .command();
@@ -345,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn the_output_of_a_command_beside_others_is_held_back_and_counted() {
+    fn the_output_of_a_held_command_is_printed_late_and_counted() {
         let closing = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         let line = shell(&format!("echo '{closing}'; echo \"$HELD\" >&2; exit 3")).env("HELD", "on stderr");
-        let running = line.run_beside().unwrap();
+        let running = line.start_held().unwrap();
         let outcome = running.finish(AMPLE).unwrap();
         assert_eq!(outcome.output, [closing, "on stderr"]);
         assert_eq!(outcome.tests.returned, 3);

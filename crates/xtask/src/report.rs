@@ -55,10 +55,10 @@ pub(crate) fn heading(stage: &Stage, free: Option<u64>) {
     print_line(&format!("\n=== {} (budget {} s{free}) ===", stage.name, stage.budget.as_secs()));
 }
 
-/// Announces a stage that runs beside those that follow it.
-pub(crate) fn beside(stage: &Stage) {
+/// Announces a stage that runs concurrently with those that follow it.
+pub(crate) fn concurrent(stage: &Stage) {
     print_line(&format!(
-        "\n=== {} runs beside the stages that follow; its output comes after theirs (budget {} s) ===",
+        "\n=== {} runs concurrently with the stages that follow; its output comes after theirs (budget {} s) ===",
         stage.name,
         stage.budget.as_secs()
     ));

@@ -63,37 +63,41 @@ fn chosen(options: &Options) -> Vec<&'static Stage> {
 /// Runs `stages` and prints the closing table.
 pub(crate) fn run_stages(workspace: &Workspace, stages: &[&Stage], effort: Effort) -> ExitCode {
     let mut lines = Vec::new();
-    let mut beside = None;
+    let mut concurrent = None;
     for (at, stage) in stages.iter().enumerate() {
         let is_followed = at + 1 < stages.len();
-        if stage.name == stages::BESIDE && effort == Effort::Bounded && is_followed && beside.is_none() {
-            beside = start_beside(workspace, stage).map(|running| (at, running));
-            if beside.is_some() {
+        if stage.name == stages::CONCURRENT
+            && effort == Effort::Bounded
+            && is_followed
+            && concurrent.is_none()
+        {
+            concurrent = start_concurrently(workspace, stage).map(|running| (at, running));
+            if concurrent.is_some() {
                 continue;
             }
         }
         lines.push(run_stage(workspace, stage, effort));
     }
-    if let Some((at, running)) = beside {
-        lines.insert(at, finish_beside(stages[at], running));
+    if let Some((at, running)) = concurrent {
+        lines.insert(at, finish_concurrent(stages[at], running));
     }
     let good = report::table(&lines);
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Starts a stage as a process of its own, whose output [`finish_beside`] prints. Returns `None` if it has no commands to run, or cannot
+/// Starts a stage as a process of its own, whose output [`finish_concurrent`] prints. Returns `None` if it has no commands to run, or cannot
 /// start: it then runs like the others, and reports why.
-fn start_beside(workspace: &Workspace, stage: &Stage) -> Option<Running> {
+fn start_concurrently(workspace: &Workspace, stage: &Stage) -> Option<Running> {
     let plan = (stage.plan)(workspace, Effort::Bounded).ok()?;
     plan.steps.iter().find(|step| matches!(step.work, Work::Command(_)))?;
     // Not with this program's own file: the tests of the workspace may have replaced it.
-    let running = CommandLine::cargo(["xtask", "test", "--only", stage.name]).run_beside().ok()?;
-    report::beside(stage);
+    let running = CommandLine::cargo(["xtask", "test", "--only", stage.name]).start_held().ok()?;
+    report::concurrent(stage);
     Some(running)
 }
 
-/// Waits for a stage that ran beside others, and prints its output.
-fn finish_beside<'a>(stage: &'a Stage, running: Running) -> Line<'a> {
+/// Waits for a stage that ran concurrently with others, and prints its output.
+fn finish_concurrent<'a>(stage: &'a Stage, running: Running) -> Line<'a> {
     report::heading(stage, None);
     let cpu = cpu_time();
     let limit = HANGS_AFTER_BUDGETS * stage.budget;

@@ -61,7 +61,7 @@ pub(crate) const MPICH: [Tool; 2] = [
 /// The tools for building the whole workspace.
 pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS];
 
-/// Option of apt-get: wait this number of seconds while another process installs packages. A stage beside the others may do so.
+/// Option of apt-get: wait this number of seconds while another process installs packages. A concurrent stage may do so.
 pub(crate) const WAIT_FOR_LOCK: &str = "-oDPkg::Lock::Timeout=600";
 
 /// Installs the missing tools of `needed`, if that is possible without a password.

@@ -218,7 +218,7 @@ fn nested(transport: &str, policy: WaitPolicy, name: &str, limits: Limits) -> [N
     [one, two]
 }
 
-/// Shows: calls.handle-blocks, calls.remaining
+/// Shows: calls.handle-blocks, calls.remaining, embedding.on-a-worker
 #[test]
 fn nested_calls_go_deep_with_one_worker() {
     let _shared = shared_run();
@@ -367,7 +367,7 @@ fn an_inline_handler_is_refused_without_room() {
 #[message(name = "faults.calls-inline", reply = Sum)]
 struct CallsInline {}
 
-/// Shows: calls.inline-calls
+/// Shows: calls.inline-calls, embedding.inline
 #[test]
 fn an_inline_handler_that_calls_is_refused() {
     let _shared = shared_run();

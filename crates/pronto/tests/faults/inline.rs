@@ -103,6 +103,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
+/// Shows: embedding.inline
 #[test]
 fn an_inline_handler_may_poll_a_call_for_the_first_time() {
     let _shared = shared_run();
@@ -154,6 +155,7 @@ fn an_inline_handler_may_poll_a_receive_for_the_first_time() {
     }
 }
 
+/// Shows: embedding.inline
 #[test]
 fn an_inline_handler_is_refused_operations_that_need_the_engine_lock() {
     let _shared = shared_run();

@@ -48,8 +48,8 @@ pub(crate) const ALL: &[Stage] = &[
     package::STAGE,
 ];
 
-/// The stage that runs beside those that follow it: its machines use about one CPU.
-pub(crate) const BESIDE: &str = lab::STAGE.name;
+/// The stage that runs concurrently with those that follow it: its machines use about one CPU.
+pub(crate) const CONCURRENT: &str = lab::STAGE.name;
 
 /// The stages that only `--only` and `cargo xtask soak` run: they compile the standard library, many dependencies of others, or the core for
 /// each of many faults, and take too long for every change.
@@ -171,9 +171,9 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ALL.len() + SOAK.len());
-        let beside = ALL.iter().position(|stage| stage.name == BESIDE).unwrap();
+        let concurrent = ALL.iter().position(|stage| stage.name == CONCURRENT).unwrap();
         let sum = |stages: &[Stage]| stages.iter().map(|stage| stage.budget).sum::<Duration>();
-        assert!(ALL[beside].budget <= sum(&ALL[beside + 1..]));
-        assert!(sum(ALL) - ALL[beside].budget <= minutes(40));
+        assert!(ALL[concurrent].budget <= sum(&ALL[concurrent + 1..]));
+        assert!(sum(ALL) - ALL[concurrent].budget <= minutes(40));
     }
 }
