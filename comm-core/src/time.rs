@@ -53,3 +53,15 @@ pub trait Clock: Send + Sync {
     /// Returns the current time, which never goes back.
     fn now(&self) -> Nanos;
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_differences_stay_within_the_range() {
+        let (early, late) = (Nanos(3), Nanos(5));
+        assert_eq!([late - early, early - late], [Nanos(2), Nanos::ZERO]);
+        assert_eq!([early + late, Nanos::NEVER + early], [Nanos(8), Nanos::NEVER]);
+    }
+}

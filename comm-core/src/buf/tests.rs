@@ -410,6 +410,30 @@ fn a_straggler_in_an_arena_is_reported() {
 }
 
 #[test]
+fn a_freed_buffer_of_an_arena_is_not_reported() {
+    let (present, ring) = present();
+    let early = loan_by(&present, 3, 64);
+    ring.tick(Nanos::from_millis(100));
+    let late = loan_by(&present, 3, 64);
+    drop(early);
+    let oldest = ring.oldest().expect("the late buffer is live");
+    assert!(oldest.age < Nanos::from_millis(10), "{oldest:?}");
+    drop(late);
+    assert_eq!(ring.oldest(), None);
+}
+
+#[test]
+fn a_buffer_of_an_arena_leaves_the_record_of_a_straggler_in_a_chunk() {
+    let (present, ring) = present();
+    let straggler = loan_by(&present, 0, 257);
+    assert_eq!(offset(&straggler), 0, "the buffer has the first record");
+    drop(loan_by(&present, 3, 64));
+    ring.tick(Nanos::from_millis(100));
+    let oldest = ring.oldest().expect("the straggler is live");
+    assert!(oldest.age >= Nanos::from_millis(90), "{oldest:?}");
+}
+
+#[test]
 fn a_replaced_ring_lives_until_its_last_buffer_is_freed() {
     let (present, ring) = present();
     let weak = Arc::downgrade(&ring);
@@ -516,6 +540,8 @@ fn the_length_of_long_buffers_is_a_choice() {
     present.set(Some(Arc::clone(&ring)), || unreachable!("no other thread is here"));
     let walk: Vec<_> = (0..4).map(|_| offset(&frame(&ring, 256))).collect();
     assert_eq!(walk, [0, 256, 512, 768]);
+    let shortest: Vec<_> = (0..3).map(|_| offset(&frame(&ring, 128))).collect();
+    assert_eq!(shortest, [0, 128, 256], "a buffer of this length is long");
     assert!(present.loan_of_arena(100, 7).is_some(), "a short buffer comes from an arena");
     assert!(present.loan_of_arena(200, 7).is_none(), "a long buffer comes from a chunk");
 }

@@ -143,3 +143,30 @@ impl fmt::Display for DownCause {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_has_a_text_and_a_name_of_its_own() {
+        let corrupt = DownCause::Corrupt(FabricError::Lost);
+        let causes = [
+            DownCause::Goodbye,
+            DownCause::Died,
+            DownCause::Silent,
+            corrupt,
+            DownCause::Replaced,
+            DownCause::Local,
+            DownCause::Panicked,
+            DownCause::Untrusted,
+        ];
+        assert_eq!(causes.map(DownCause::name), DownCause::NAMES);
+        let texts: BTreeSet<_> = causes.iter().map(ToString::to_string).collect();
+        assert!(texts.len() == causes.len() && !texts.contains(""), "{texts:?}");
+        assert!(corrupt.to_string().ends_with(&FabricError::Lost.to_string()), "{corrupt}");
+    }
+}

@@ -167,3 +167,26 @@ impl SendError {
         matches!(self, Self::NoCredit { .. } | Self::NoCallSlot { .. } | Self::Busy)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_polls_only_for_room_that_a_message_of_the_peer_can_make() {
+        let (peer, class) = (NodeId(2), Class::Bulk);
+        for refused in [SendError::NoCredit { class }, SendError::NoCallSlot { capacity: 1 }, SendError::Busy]
+        {
+            assert!(refused.ends_by_messages(), "{refused}");
+        }
+        for refused in [
+            SendError::NotConnected { peer },
+            SendError::Connecting { peer, class },
+            SendError::Ring(Exhausted::Ring),
+            SendError::NoRing,
+            SendError::Draining,
+        ] {
+            assert!(!refused.ends_by_messages(), "{refused}");
+        }
+    }
+}

@@ -228,4 +228,16 @@ pub(crate) mod tests {
         assert_eq!(limit(Nanos::from_millis(2)).polls_for(), Nanos::from_millis(2));
         assert!(limit(Nanos::from_millis(1)).is_from_history());
     }
+
+    #[test]
+    fn only_a_poll_with_a_limit_is_bounded() {
+        let history = WaitHistory::default();
+        let polls = decide(&history, None, None);
+        assert!(polls.polls_for() == BOUND && polls.is_bounded());
+        slept(&history, Nanos::from_millis(10), 32);
+        let sleeps = decide(&history, None, None);
+        assert!(sleeps.polls_for() == Nanos::ZERO && !sleeps.is_bounded());
+        let spins = Decision::without_history(Nanos::NEVER);
+        assert!(spins.polls_for() == Nanos::NEVER && !spins.is_bounded());
+    }
 }

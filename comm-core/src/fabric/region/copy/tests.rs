@@ -101,3 +101,12 @@ fn blocks_have_every_byte_once_and_in_order() {
         assert_eq!(read, pattern(len), "{len} bytes at {skip}");
     }
 }
+
+/// The standard library asks the CPU in the same way.
+#[cfg(all(target_arch = "x86_64", not(simulated)))]
+#[test]
+fn the_string_instruction_is_used_where_the_cpu_says_that_it_is_fast() {
+    let place = NonNull::from(&mut [0_u8; 64]).cast();
+    let is_fast = std::arch::is_x86_feature_detected!("ermsb");
+    assert_eq!([string::suits(place, place), string::suits(place, place)], [is_fast; 2]);
+}
