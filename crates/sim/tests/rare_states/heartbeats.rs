@@ -1,9 +1,11 @@
-//! A message that nobody waits for: after a heartbeat, the serving thread does not go on polling.
+//! Heartbeats: after one, the serving thread does not go on polling. Where links are made on demand, the last credits leave with it.
 
+use pronto_core::session::OutgoingPayload;
 use pronto_core::{Clock as _, Nanos};
 use pronto_sim::SimOptions;
+use pronto_wire::Class;
 
-use super::pair::{Nothing, Pair, few};
+use super::pair::{Nothing, Pair, few, key};
 
 #[test]
 fn a_heartbeat_is_no_reason_to_go_on_polling() {
@@ -27,4 +29,26 @@ fn a_heartbeat_is_no_reason_to_go_on_polling() {
     pair.call(1, Nanos::NEVER);
     let progress = turn(&mut pair);
     assert_eq!((progress.moved, progress.responses), (1, 0), "{progress:?}");
+}
+
+/// The peer does not ask for a pause without all its credits.
+#[test]
+fn the_last_credit_is_returned_with_a_heartbeat_where_links_are_made_on_demand() {
+    let mut pair = Pair::new(SimOptions::like_tcp(), few());
+    pair.far.set_on_demand();
+    let window = u32::from(few().requests[1]);
+    let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
+    pair.near.notify(&key(), Class::Bulk, payload, &pair.executor).expect("the window has room");
+    pair.turn();
+    pair.callee.asked.clear();
+    pair.turn();
+    assert_eq!(pair.near.credits(Class::Bulk), window - 1, "one credit is not worth a message");
+    pair.pass(few().heartbeat);
+    assert_eq!(pair.near.credits(Class::Bulk), window);
+    let before = pair.far.stats().messages_sent.count();
+    pair.pass(few().heartbeat);
+    assert!(
+        pair.far.stats().messages_sent.count() - before <= 2,
+        "a heartbeat carries no credit message now"
+    );
 }

@@ -205,6 +205,13 @@ impl Pair {
         panic!("the two sides never become idle");
     }
 
+    /// Runs the far side's engine once, after all that was sent has arrived.
+    pub(crate) fn receive(&mut self) {
+        self.world.run_until(self.world.now() + FLIGHT);
+        let turned = self.far.turn(1, || false, &mut self.callee, &self.executor);
+        assert!(turned.is_some(), "no other thread holds the engine");
+    }
+
     /// Advances the time, with the ticks of a session with open calls.
     pub(crate) fn pass(&mut self, span: Nanos) {
         let end = self.world.now() + span;
