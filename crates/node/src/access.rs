@@ -283,6 +283,21 @@ mod tests {
         assert!(!Rules::default().permit(&of(Evidence::User, Some(1001)), "pronto.status"));
     }
 
+    #[test]
+    fn a_rule_for_the_same_user_includes_no_other_user() {
+        let rules = rules(&[(&["same-user"], &["bank.*"])]);
+        let other = identity(Name::Node(NodeId(2)), &[]);
+        for (evidence, permitted) in [
+            (Evidence::SameUser, true),
+            (Evidence::User, false),
+            (Evidence::Certificate, false),
+            (Evidence::Key, false),
+            (Evidence::Claim, false),
+        ] {
+            assert_eq!(rules.permit(&subjects(evidence, &other), "bank.deposit"), permitted, "{evidence:?}");
+        }
+    }
+
     /// Shows: operations.allow-own
     #[test]
     fn a_peer_may_use_what_a_rule_names_for_it() {

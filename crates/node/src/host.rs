@@ -676,4 +676,14 @@ mod tests {
         assert_eq!(known, [2, 3]);
         drop(three);
     }
+
+    /// The serving thread checks its sessions when the version changes.
+    #[test]
+    fn a_failed_engine_makes_the_serving_thread_check_its_sessions() {
+        let node = Node::builder(1).start().expect("it listens nowhere");
+        let version = || node.host.version.load(Ordering::Acquire);
+        let before = version();
+        node.host.engine_failed();
+        assert_ne!(version(), before);
+    }
 }

@@ -313,3 +313,26 @@ impl fmt::Debug for Spawn {
         f.write_str("Spawn")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pronto_core::session::{Limits, Session, Sink as _};
+
+    use super::*;
+    use crate::Node;
+    use crate::serving::sink::{ServingSink, WaitingSink};
+
+    /// The serving thread or a caller that waits for another call receives the cancellation.
+    #[test]
+    fn a_cancellation_ends_the_future_of_its_call_in_whichever_thread_it_arrives() {
+        let node = Node::builder(1).start().expect("it listens nowhere");
+        let (host, peer) = (&node.host, NodeId(9));
+        let session = Arc::new(Session::new(peer, Limits::default()));
+        let calls = [1, 2, 3].map(|slot| CallId { slot, generation: 1 });
+        let [served, waiting, other] = calls.map(|call| Futures::list(host, peer, Some(call)));
+        ServingSink::new(host, &session).cancelled(calls[0]);
+        assert_eq!([&served, &waiting, &other].map(Listed::is_wanted), [false, true, true]);
+        WaitingSink { host, session: &session }.cancelled(calls[1]);
+        assert_eq!([&served, &waiting, &other].map(Listed::is_wanted), [false, false, true]);
+    }
+}

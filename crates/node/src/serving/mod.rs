@@ -681,7 +681,8 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Command, Stdio};
 
-    use super::serve_or_abort;
+    use super::*;
+    use crate::Node;
 
     const ROLE: &str = "PRONTO_NODE_SERVE_OR_ABORT";
 
@@ -707,5 +708,21 @@ mod tests {
         let stderr = String::from_utf8_lossy(&child.stderr);
         assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{stderr}");
         assert!(stderr.contains("the serving thread panicked: meant for the test"), "{stderr}");
+    }
+
+    #[test]
+    fn an_idle_tick_is_not_brought_forward_if_no_call_is_open() {
+        let node = Node::builder(1).start().expect("it listens nowhere");
+        let mut driver = ServingDriver::new(Arc::clone(&node.host));
+        // The first `refresh` sees the new version. Another one is seen if a thread of the node reports a change meanwhile.
+        let after_tick = (0..100).find_map(|_| {
+            driver.refresh();
+            let now = node.host.now();
+            driver.tick(now);
+            let version = driver.version();
+            driver.refresh();
+            (driver.version() == version).then(|| driver.next_tick().since(now))
+        });
+        assert_eq!(after_tick, Some(IDLE_TICK));
     }
 }
