@@ -82,6 +82,20 @@ fn a_first_link_that_only_the_acceptor_has_blocks_no_later_link() {
     event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));
 }
 
+/// A peer may notice the loss of a link before this node does. Its next link replaces the one that still seems to work.
+#[test]
+fn a_link_that_only_the_peer_has_lost_is_replaced_by_its_next_link() {
+    let _shared = shared_run();
+    let (node, address) = started(1, "tcp", "half-lost");
+    let events = node.events();
+    let lost = Raw::greet(9, &address);
+    event(&events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));
+    let mut raw = HalfMade::greet_to_resume(9, &lost, &address).unwrap().finish().unwrap();
+    wait_until_resumed(&events);
+    raw.assert_works();
+    assert_eq!(counter(&node, 9, "links_resumed"), 1);
+}
+
 /// Shows: protocol.attempt-ends, operations.broken
 #[test]
 fn a_broken_attempt_ends_immediately() {

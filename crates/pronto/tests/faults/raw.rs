@@ -13,7 +13,9 @@ use pronto_fabric_shm as shm;
 use pronto_fabric_tcp as tcp;
 use pronto_node::AnyQueuePair;
 use pronto_wire::greeting::{GreetingRefusal, MAX_GREETING};
-use pronto_wire::{Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, TypeEntry, TypeId};
+use pronto_wire::{
+    Acks, CallId, Greeting, GreetingFault, Header, Kind, RawHeader, SessionId, TypeEntry, TypeId,
+};
 
 use crate::rig::{Add, TIMEOUT, until};
 
@@ -41,10 +43,24 @@ impl HalfMade {
         target: u16,
         address: &str,
     ) -> Result<Self, GreetingFault> {
+        Self::attempt(limits, [id, target], address, None)
+    }
+
+    /// Greets node 1 again, as a peer that has lost this link greets to resume the session.
+    pub(crate) fn greet_to_resume(id: u16, lost: &Raw, address: &str) -> Result<Self, GreetingFault> {
+        Self::attempt(Limits::default(), [id, 1], address, Some(lost.agreement.session))
+    }
+
+    fn attempt(
+        limits: Limits,
+        [id, target]: [u16; 2],
+        address: &str,
+        held: Option<SessionId>,
+    ) -> Result<Self, GreetingFault> {
         let (name, layout) = Add::type_key();
         let adds = TypeEntry { name, layout, service: ServiceId(0), type_id: TypeId(0) };
         let me = Identity { node: NodeId(id), epoch: Epoch(77), name: String::new(), types: vec![adds] };
-        let blob = greet(&me, &limits, NodeId(target), None).encode();
+        let blob = greet(&me, &limits, NodeId(target), held).encode();
         let (reply, handshake) = match address.parse().unwrap() {
             Address::Shm(path) => {
                 let mut handshake = shm::Handshake::dial(&path, TIMEOUT).unwrap();
@@ -60,7 +76,7 @@ impl HalfMade {
         let theirs = Greeting::decode(&reply)?;
         let session = theirs.session.unwrap();
         Ok(Self {
-            agreement: agree(&me, &limits, Authenticated::claimed(theirs), session, None).unwrap(),
+            agreement: agree(&me, &limits, Authenticated::claimed(theirs), session, held).unwrap(),
             handshake,
         })
     }
