@@ -72,6 +72,7 @@ fn consecutive_calls_use_the_same_lines() {
     let ring = open_ring(config(NONE));
     for len in [41, 64, 65, 1000, 0] {
         let mut loan = Arc::clone(&ring).loan(len, 1).unwrap();
+        assert_eq!((loan.len(), loan.is_empty()), (len, len == 0));
         assert_eq!(loan.as_mut_slice().len(), len);
         assert_eq!(offset(&loan.finish()), 0);
     }
@@ -85,6 +86,7 @@ fn the_posted_bytes_are_those_composed() {
     loan.as_mut_slice().fill(7);
     loan.shrink(70);
     loan.shrink(90);
+    assert_eq!(loan.len(), 70);
     let frame = loan.finish();
     assert_eq!(frame.bytes(), [7; 70]);
     let posted = frame.post();

@@ -122,14 +122,25 @@ fn the_safety_net_ends_sleeps_whose_event_is_lost() {
     assert!(lost != 0, "an event was lost, and counted");
 }
 
-#[test]
-fn followers_sleep_longer_than_the_safety_net_timeout() {
+/// A story in which followers sleep for a long time.
+fn long_sleeps(seed: u64) -> Story {
     let work = Span::micros(1_000, 9_000);
     let mix =
         Mix { steps: [8, 0, 2, 0, 0, 0, 0, 0], policies: [0, 1, 0], laned_one_in: 1, work, ..Mix::all() };
-    let story = |seed| Story { callers: 5, steps: 6, mix, ..Story::new(seed) };
-    let handovers = tell(20, story, |ending| ending.handovers);
+    Story { callers: 5, steps: 6, mix, ..Story::new(seed) }
+}
+
+#[test]
+fn followers_sleep_longer_than_the_safety_net_timeout() {
+    let handovers = tell(20, long_sleeps, |ending| ending.handovers);
     assert!(handovers != 0);
+}
+
+/// A follower's sleep reaches its limit when its call has ended, and before the thread that has ended it wakes the follower.
+#[test]
+fn a_wake_up_that_comes_a_little_later_than_a_followers_limit_is_not_lost() {
+    let ending = long_sleeps(97).run();
+    assert_eq!(ending.lost_wake_ups, 0);
 }
 
 /// A serving thread leaves idle peers armed. A thread that leaves work for such a peer rouses it.

@@ -32,6 +32,8 @@ fn a_heartbeat_is_no_reason_to_go_on_polling() {
 }
 
 /// The peer does not ask for a pause without all its credits.
+///
+/// Shows: protocol.pause
 #[test]
 fn the_last_credit_is_returned_with_a_heartbeat_where_links_are_made_on_demand() {
     let mut pair = Pair::new(SimOptions::like_tcp(), few());

@@ -7,7 +7,7 @@ use pronto_core::session::{Event, Executed, Inbound, OutgoingPayload, Sink};
 use pronto_sim::{Fault, SimLease, SimOptions};
 use pronto_wire::{CallId, Class};
 
-use super::pair::{Outcome, Pair, enough, few, spec};
+use super::pair::{Outcome, Pair, enough, few, key, spec};
 
 /// A handler of the near side that makes two calls back, as handlers in a tree of nodes do.
 struct CallsBack<'a> {
@@ -116,4 +116,45 @@ fn their_deadline_ends_them_as_not_executed() {
     pair.link(enough());
     pair.turn();
     assert_eq!(pair.callee.numbers(), [], "they were sent after their ends");
+}
+
+/// A handler of the near side that sends a notification back.
+struct NotifiesBack<'a> {
+    pair: &'a Pair,
+    ran: u32,
+}
+
+impl Sink<SimLease> for NotifiesBack<'_> {
+    fn request(&mut self, inbound: Inbound<'_, Arrived<SimLease>>) {
+        let Self { pair, ran } = self;
+        *ran += 1;
+        let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
+        pair.near.notify(&key(), Class::Control, payload, &pair.executor).expect("the link seems to exist");
+        inbound.token.finish();
+    }
+
+    fn event(&mut self, _event: Event) {}
+}
+
+/// A notification is not sent again, even if it never left.
+#[test]
+fn a_notification_is_lost_with_the_link() {
+    let mut pair = Pair::new(SimOptions::like_tcp(), few());
+    let payload = OutgoingPayload::inline(&[0; 8]).expect("eight bytes fit an inline message");
+    pair.far.notify(&key(), Class::Control, payload, &pair.executor).expect("there is a credit");
+    pair.world.run_until(pair.world.now() + Nanos::from_millis(100));
+    let [near, far] = pair.nodes;
+    pair.world.inflict(Fault::CutBetween(near, far));
+    pair.world.run_until(pair.world.now() + Nanos::from_millis(10));
+    let mut handler = NotifiesBack { pair: &pair, ran: 0 };
+    let turned = pair.near.turn(1, || false, &mut handler, &pair.executor);
+    assert!(turned.is_some(), "no other thread holds the engine");
+    assert_eq!(handler.ran, 1);
+    let turned = pair.far.turn(1, || false, &mut pair.callee, &pair.executor);
+    assert!(turned.is_some(), "no other thread holds the engine");
+    assert!(!pair.near.is_linked(&pair.executor), "the turn lost the link");
+    pair.link(enough());
+    pair.turn();
+    assert_eq!(pair.near.stats().notifications_lost.count(), 1);
+    assert_eq!(pair.callee.numbers(), [], "it was sent on another link");
 }

@@ -51,6 +51,21 @@ fn numbers_are_appended_to_what_is_there() {
     }
 }
 
+/// The instruction would move one byte per cycle.
+#[test]
+fn no_string_instruction_copies_to_a_place_a_few_bytes_above_the_source_in_its_page() {
+    let place = |address| NonNull::without_provenance(core::num::NonZeroUsize::new(address).unwrap());
+    let from = place(1 << 20);
+    for above in [1, 8, 63, 4096 + 1, 8 * 4096 + 63] {
+        assert!(!string::suits(from, place((1 << 20) + above)), "{above} bytes above");
+    }
+    // The CPU decides on all other places alike.
+    let is_fast = string::suits(from, from);
+    for above in [64, 4095, 4096, 4096 + 64] {
+        assert_eq!(string::suits(from, place((1 << 20) + above)), is_fast, "{above} bytes above");
+    }
+}
+
 #[test]
 fn long_copies_are_exact_at_every_alignment() {
     let lens = [STRING_MIN - 1, STRING_MIN, STRING_MIN + 1, 3 * STRING_MIN + 77];
