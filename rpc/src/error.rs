@@ -168,3 +168,17 @@ impl From<SendError> for CallError {
         Self::Rejected(CallRejection::Here(refused))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_repeatable_if_its_peer_went_down_before_it_ran() {
+        let down = |executed| CallError::PeerDown { peer: NodeId(2), cause: None, executed };
+        assert!(down(Executed::No).is_retryable());
+        for executed in [Executed::Maybe, Executed::Yes] {
+            assert!(!down(executed).is_retryable(), "{executed:?}");
+        }
+    }
+}

@@ -127,7 +127,10 @@ fn bytes_and_vectors_of_bytes_are_the_same_on_the_wire() {
     let bytes = encoded(&sent);
     let (number, received) = in_place::<(u8, Bytes)>(&bytes).unwrap();
     assert_eq!((number, received.to_vec()), (sent.0, Ok(sent.1)));
+    assert_eq!((received.len(), received.is_empty()), (300, false));
     assert_eq!(encoded(&(number, received)), bytes);
+    let (_, none) = in_place::<(u8, Bytes)>(&encoded(&(7_u8, Vec::<u8>::new()))).unwrap();
+    assert_eq!((none.len(), none.is_empty()), (0, true));
     assert_eq!(Bytes::LAYOUT, Vec::<u8>::LAYOUT);
 }
 

@@ -129,12 +129,7 @@ pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(),
             let mut why = [0];
             // A missing or unknown reason counts as a cancelled receive.
             let _there = payload.copy_to(0, &mut why);
-            Err(match NotReceived::from_wire(why[0]) {
-                Some(NotReceived::TooLong) => TransferError::TooLong,
-                Some(NotReceived::Unsupported) => TransferError::Unsupported,
-                Some(NotReceived::Unreadable) => TransferError::Unreadable,
-                _ => TransferError::ReceiveCancelled,
-            })
+            Err(not_received(why[0]))
         }
         End::Failure { code, .. } => Err(match CallError::from_failure(code, &[]) {
             CallError::Deadline { .. } => TransferError::Deadline,
@@ -143,5 +138,32 @@ pub(super) fn sent<H: Host>(end: End<<H::Qp as QueuePair>::Lease>) -> Result<(),
         }),
         End::Deadline { .. } => Err(TransferError::Deadline),
         _ => Err(TransferError::PeerDown),
+    }
+}
+
+/// Returns the error of a send that its receiver has not accepted, for the reason in the receiver's response.
+fn not_received(why: u8) -> TransferError {
+    match NotReceived::from_wire(why) {
+        Some(NotReceived::TooLong) => TransferError::TooLong,
+        Some(NotReceived::Unsupported) => TransferError::Unsupported,
+        Some(NotReceived::Unreadable) => TransferError::Unreadable,
+        Some(NotReceived::Cancelled) | None => TransferError::ReceiveCancelled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_fails_for_the_reason_that_its_receiver_gives() {
+        let error = |why: NotReceived| not_received(why as u8);
+        assert_eq!(error(NotReceived::Cancelled), TransferError::ReceiveCancelled);
+        assert_eq!(error(NotReceived::TooLong), TransferError::TooLong);
+        assert_eq!(error(NotReceived::Unsupported), TransferError::Unsupported);
+        assert_eq!(error(NotReceived::Unreadable), TransferError::Unreadable);
+        for unknown in [0, 5, u8::MAX] {
+            assert_eq!(not_received(unknown), TransferError::ReceiveCancelled);
+        }
     }
 }
