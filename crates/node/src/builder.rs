@@ -670,3 +670,30 @@ fn number(routes: &[Route<NodeHost>]) -> Result<Vec<TypeEntry>, NodeError> {
 fn parse(key: &'static str, address: &str) -> Result<Address, ConfigError> {
     address.parse().map_err(|cause| ConfigError::Address { key, cause })
 }
+
+#[cfg(test)]
+mod tests {
+    use pronto_wire::ServiceId;
+
+    use super::*;
+
+    /// Returns routes of one type, each in a service of its own.
+    fn routes(count: usize) -> Vec<Route<NodeHost>> {
+        let route = |service| {
+            let [route, ..] = Route::rendezvous();
+            route.in_service(ServiceId(service))
+        };
+        (0..).map(route).take(count).collect()
+    }
+
+    #[test]
+    fn a_node_handles_as_many_types_as_a_greeting_lists_and_no_more() {
+        assert_eq!(number(&routes(MAX_TYPES)).map(|types| types.len()).unwrap(), MAX_TYPES);
+        let refused = number(&routes(MAX_TYPES + 1));
+        let (more, most) = (MAX_TYPES + 1, MAX_TYPES);
+        assert!(
+            matches!(refused, Err(NodeError::TooManyTypes { count, max }) if (count, max) == (more, most)),
+            "{refused:?}"
+        );
+    }
+}

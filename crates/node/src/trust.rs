@@ -207,3 +207,15 @@ fn warn_of_end(identity: &Identity) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remaining_time_of_a_certificate_is_counted_in_whole_days() {
+        // The half day is more than this test takes.
+        assert_eq!(days_left(now() + 40 * DAY + DAY / 2), 40);
+        assert_eq!(days_left(now() - DAY), 0, "the certificate has ended");
+    }
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use core::time::Duration;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pronto::{Builder, Config, Message, Node, NodeId, Peer, Pressure, WaitPolicy};
@@ -170,4 +171,30 @@ fn messages_in_hand_are_counted() {
         call.wait().unwrap();
     }
     assert_eq!(caller.messages(), 0);
+}
+
+/// Shows: operations.coschedule-headers
+#[test]
+fn messages_whose_handlers_run_or_wait_are_counted() {
+    let gate = Arc::new(Mutex::new(()));
+    let of_handlers = Arc::clone(&gate);
+    let callee = Node::builder(1)
+        .listen(&listen("shm"))
+        .handle(move |_, echo: Echo| {
+            drop(of_handlers.lock().unwrap());
+            Echoed { bytes: echo.bytes }
+        })
+        .start()
+        .unwrap();
+    let (caller, peer) = client(Node::builder(2), &callee.listening()[0].to_string());
+    let closed = gate.lock().unwrap();
+    let pending: Vec<_> = (0..3).map(|_| peer.start(&Echo { bytes: vec![1] }).unwrap()).collect();
+    until(|| callee.messages() == 3);
+    assert_eq!(caller.messages(), 3);
+    drop(closed);
+    for call in pending {
+        call.wait().unwrap();
+    }
+    // A handler runs until after its reply.
+    until(|| callee.messages() == 0);
 }

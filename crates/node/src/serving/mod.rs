@@ -683,6 +683,20 @@ mod tests {
 
     use super::*;
     use crate::Node;
+    use crate::threads::sched_class::tests::ASKED;
+
+    /// A sleep may be long, and an operator may have made the thread real-time.
+    #[test]
+    fn before_a_sleep_the_thread_queries_its_class_and_makes_a_tick_that_is_due() {
+        let node = Node::builder(1).start().expect("it listens nowhere");
+        let mut driver = ServingDriver::new(Arc::clone(&node.host));
+        let (begun, asked) = (driver.last_tick, ASKED.get());
+        driver.before_rest(begun + Nanos(BUSY_TICK.0 - 1));
+        assert_eq!(ASKED.get(), asked + 1);
+        assert_eq!(driver.last_tick, begun, "a tick so soon after another one");
+        driver.before_rest(begun + BUSY_TICK);
+        assert_eq!(driver.last_tick, begun + BUSY_TICK);
+    }
 
     const ROLE: &str = "PRONTO_NODE_SERVE_OR_ABORT";
 

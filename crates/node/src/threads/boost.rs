@@ -175,7 +175,53 @@ impl fmt::Display for Boosting {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use pronto_core::Booster;
+    use pronto_sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+
+    /// A booster that counts the reports of threads.
+    #[derive(Debug, Default)]
+    struct Reports {
+        before_wait: AtomicU32,
+        worked: AtomicU32,
+    }
+
+    impl Booster for Reports {
+        fn tier(&self) -> Tier {
+            Tier::None
+        }
+
+        fn adopt(&self) -> Result<(), BoostError> {
+            Ok(())
+        }
+
+        fn watch(&self, _: i32) -> Result<(), BoostError> {
+            Ok(())
+        }
+
+        fn before_wait(&self) {
+            self.before_wait.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn worked(&self) {
+            self.worked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_booster_gets_the_reports_of_threads() {
+        let reports = Arc::new(Reports::default());
+        let mut boosting = Boosting::new(Boost::None);
+        boosting.obtained.booster = Arc::<Reports>::clone(&reports);
+        boosting.before_wait();
+        boosting.worked();
+        boosting.worked();
+        let count = |count: &AtomicU32| count.load(Ordering::Relaxed);
+        assert_eq!((count(&reports.before_wait), count(&reports.worked)), (1, 2));
+    }
 
     /// Shows: operations.not-boosted
     #[test]

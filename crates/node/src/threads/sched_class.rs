@@ -56,7 +56,7 @@ const fn is_of_real_time(policy: i32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use pronto_core::WaitPolicy;
     use pronto_expedite::schedule::{CALLER, Class, schedule};
 
@@ -65,7 +65,7 @@ mod tests {
 
     thread_local! {
         /// Number of queries by this thread.
-        pub(super) static ASKED: Cell<u32> = const { Cell::new(0) };
+        pub(crate) static ASKED: Cell<u32> = const { Cell::new(0) };
     }
 
     #[test]

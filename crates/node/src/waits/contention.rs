@@ -202,7 +202,7 @@ const fn of_policy(nanos: Nanos) -> PolicyNanos {
 
 #[cfg(test)]
 mod tests {
-    use pronto_sched_policy::policy::contention::FIRST;
+    use pronto_sched_policy::policy::contention::{FIRST, TRIAL};
     use pronto_sync::atomic::AtomicU64;
 
     use super::*;
@@ -252,6 +252,27 @@ mod tests {
             text.as_deref(),
             Some("other threads wanted the CPUs in 2 of 2 trials to poll; tried again after 80 ms")
         );
+    }
+
+    #[test]
+    fn polls_without_a_preemption_end_a_trial_and_are_not_recorded_otherwise() {
+        let (waits, clock) = (ContentionEvidence::new(), Set::at(Nanos(5)));
+        let undisturbed = Polled { lasted: Nanos(TRIAL.0), longest: Nanos::ZERO };
+        let poll = || {
+            // The kernel is not read, whose times depend on the load of the machine.
+            LAST_SCHED_TIMES
+                .set(Some((clock.now(), SchedTimes { ran: PolicyNanos::ZERO, waited: PolicyNanos::ZERO })));
+            waits.polled(undisturbed, &clock);
+            waits.contention.lock().unwrap().outcomes()
+        };
+        assert_eq!(poll(), (0, 0), "outside of a trial");
+        preempted();
+        waits.polled(away(AWAY), &clock);
+        clock.0.fetch_add(FIRST.0, Ordering::Relaxed);
+        LAST_SCHED_TIMES.set(None);
+        assert!(waits.may_poll(&clock), "a trial");
+        assert_eq!(poll(), (1, 2), "the trial has succeeded");
+        assert_eq!(poll(), (1, 2), "the trial is over");
     }
 
     #[test]

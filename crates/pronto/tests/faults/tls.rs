@@ -3,7 +3,7 @@
 use pronto::admin::FIRST_VISITOR;
 use pronto::credentials::rustls::{AlertDescription, Error as TlsError};
 use pronto::credentials::{Name, Source, Timestamp};
-use pronto::{DownCause, Event, Node, NodeId, WaitPolicy};
+use pronto::{DownCause, Event, Node, NodeId, Peer, WaitPolicy};
 use pronto_core::session::{Evidence, Identity, Limits, greet};
 use pronto_fabric_tcp::{Handshake, SetupError};
 use pronto_wire::greeting::MAX_GREETING;
@@ -250,16 +250,38 @@ fn a_session_resumes_over_a_new_encrypted_connection() {
     let (node, address) = secured(world.node(1));
     let wire = Proxy::to(&address);
     let (caller, peer) = caller(2, &wire.address(), world.node(2));
+    resumes(&node, &caller, &peer, &wire);
+}
+
+/// Any identity may have the id of a visitor.
+///
+/// Shows: operations.trust-resume
+#[test]
+fn the_session_of_a_visitor_resumes_for_the_same_operator() {
+    let _shared = shared_run();
+    let world = Authorized::new();
+    let rules = server(1, "tcp:127.0.0.1:0").allow(&["role:admin"], &["faults.*"]).trust(world.node(1));
+    let (node, address) = start(rules);
+    let wire = Proxy::to(&address);
+    let alice = world.issue(Name::Operator("alice".into()), &["admin"], (now().0 - 100, now().0 + 10_000));
+    let visitor =
+        Node::visitor().wait(WaitPolicy::Block).peer(1, &wire.address()).trust(alice).start().unwrap();
+    let peer = visitor.wait_for_peer(1, TIMEOUT).unwrap();
+    resumes(&node, &visitor, &peer, &wire);
+}
+
+/// Cuts the links of a caller, whose session with the node has to resume each time.
+fn resumes(node: &Node, caller: &Node, peer: &Peer, wire: &Proxy) {
     let session = || node.status().peers[0].info.map(|info| info.session);
     // The caller may have its link before the node has.
-    add(&peer);
+    add(peer);
     let first = session();
     let events = caller.events();
     for _ in 0..3 {
-        add(&peer);
+        add(peer);
         assert!(wire.cut() > 0);
         event(&events, TIMEOUT, |event| matches!(event, Event::LinkResumed { .. }));
-        add(&peer);
+        add(peer);
     }
     assert_eq!(session(), first);
 }
