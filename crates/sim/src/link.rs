@@ -232,6 +232,8 @@ pub(crate) struct End {
     pub(crate) grants: BTreeMap<u64, GrantEntry>,
     pub(crate) armed: Armed,
     pub(crate) event: bool,
+    /// True if the next poll finds nothing, unless a thread reports before that an event has woken it.
+    pub(crate) skips: bool,
     pub(crate) closed: bool,
     pub(crate) failed: Option<FabricError>,
 }
@@ -262,6 +264,7 @@ impl End {
             grants: BTreeMap::new(),
             armed: Armed::Nothing,
             event: false,
+            skips: false,
             closed: false,
             failed: None,
         }

@@ -236,6 +236,9 @@ impl QueuePair for SimQueuePair {
 
     fn poll(&mut self, slot: MessageSlot<'_>) -> Result<PollOutcome<SimLease>, FabricError> {
         let mut state = self.world.lock();
+        if core::mem::take(&mut state.link(self.link).ends[self.end].skips) {
+            return Ok(PollOutcome::Nothing);
+        }
         let mut served = false;
         while let Some(request) = state.link(self.link).ends[self.end].requests.pop_front() {
             let outcome = request.serve(&state.links[self.link.0].ends[self.end], state.options.atomics);
@@ -286,6 +289,10 @@ impl QueuePair for SimQueuePair {
             return Ok(());
         }
         alive(end)
+    }
+
+    fn notify_woken(&mut self) {
+        self.world.lock().link(self.link).ends[self.end].skips = false;
     }
 
     fn is_quiet(&self) -> bool {

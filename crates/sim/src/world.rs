@@ -235,6 +235,14 @@ impl SimWorld {
         self.lock().links[link.0].ends.each_ref().map(|end| end.exchanged)
     }
 
+    /// Makes the next poll of each connection of a node find nothing, unless a thread reports before that an event has woken it, as in a
+    /// provider that skips the first receive after `arm`.
+    pub fn skip_polls(&self, node: SimNode) {
+        let mut state = self.lock();
+        let ends = state.links.iter_mut().flat_map(|link| &mut link.ends);
+        ends.filter(|end| end.node == node).for_each(|end| end.skips = true);
+    }
+
     /// Returns whether a connection from the current incarnation of one node to another has accepted the request of a call.
     pub fn has_accepted(&self, from: SimNode, to: SimNode, call: CallId) -> bool {
         let state = self.lock();
