@@ -26,7 +26,9 @@ const SAME_EVERYWHERE: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX512F,-AVX
 /// Returns the command that builds the program in the release profile.
 pub(crate) fn build_command() -> CommandLine {
     // Counts are those of the code that users get, also where other release programs are built faster.
-    CommandLine::cargo(["build", "--release", "--package", PROGRAM]).env("CARGO_PROFILE_RELEASE_LTO", "thin")
+    CommandLine::cargo(["build", "--release", "--package", PROGRAM])
+        .env("CARGO_PROFILE_RELEASE_LTO", "thin")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
 }
 
 /// Builds the program and returns its path.
