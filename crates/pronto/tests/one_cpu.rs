@@ -17,6 +17,9 @@ const POSTS: u64 = 40;
 /// Bound on context switches per post: one yield before each post, and one to the holder of the engine lock. Without that yield
 /// it would take about 6 switches over shared memory and 50 over TCP, and hundreds in optimized builds.
 const SWITCHES_PER_POST: u64 = 4;
+/// Bound on the CPU time of this process per post. If the thread did not yield to the holder of the engine lock, each post over TCP would
+/// take whole time slices of both threads, about 200 ms.
+const CPU_TIME_PER_POST: Duration = Duration::from_millis(20);
 /// Rounds of posts, of which the one with the fewest switches counts: on a busy machine the CPU also goes to other processes.
 const ROUNDS: u32 = 6;
 /// Time for which the test waits for a receive without a message.
@@ -62,7 +65,7 @@ fn a_receive_is_posted_while_a_serving_thread_polls_on_the_same_cpu() {
             let (_other, here, peer) = node_polling_on_this_cpu(&at);
             let memory = here.region(4096).expect("there is memory");
             let round = || {
-                let before = switches();
+                let before = (switches(), ran(UsageWho::RUSAGE_SELF));
                 for _ in 0..POSTS {
                     // The serving thread is in the middle of a poll batch when this thread continues.
                     std::thread::yield_now();
@@ -70,14 +73,19 @@ fn a_receive_is_posted_while_a_serving_thread_polls_on_the_same_cpu() {
                     posted.cancel();
                     posted.wait(TIMEOUT).expect_err("the receive was cancelled");
                 }
-                switches() - before
+                (switches() - before.0, ran(UsageWho::RUSAGE_SELF) - before.1)
             };
-            (0..ROUNDS).map(|_| round()).min().expect("there are rounds")
+            let (switches, times): (Vec<_>, Vec<_>) = (0..ROUNDS).map(|_| round()).unzip();
+            switches.into_iter().min().zip(times.into_iter().min()).expect("there are rounds")
         });
-        let switches = counted.join().expect("the thread does not panic");
+        let (switches, ran) = counted.join().expect("the thread does not panic");
         assert!(
             switches <= POSTS * SWITCHES_PER_POST,
             "{listen}: {switches} context switches for {POSTS} receives"
+        );
+        assert!(
+            ran.as_micros() <= u128::from(POSTS) * CPU_TIME_PER_POST.as_micros(),
+            "{listen}: {ran:?} of CPU time for {POSTS} receives"
         );
     }
 }
