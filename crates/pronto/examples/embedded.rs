@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
         .start()?;
     let events = node.events();
     let reporter = std::thread::spawn(move || report(&events));
+    eprintln!("started");
 
     stop.wait()?;
     node.drain(Duration::from_secs(10))?;

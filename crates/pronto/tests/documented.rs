@@ -107,6 +107,8 @@ fn the_embedded_node_serves_reports_and_stops() {
     });
     let expect = |line: &str| assert_eq!(lines.recv_timeout(TIMEOUT).as_deref(), Ok(line));
 
+    // It reports the peers that come up after this.
+    expect("started");
     let client = Node::builder(2).peer(1, &address).start().expect("the node starts");
     let peer = client.wait_for_peer(1, TIMEOUT).expect("the program listens");
     assert_eq!(peer.call(&Add { number: 3 }).expect("a reply").total, 3);
