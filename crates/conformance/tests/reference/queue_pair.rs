@@ -411,7 +411,7 @@ impl QueuePair for Reference {
         drop((wire, node));
         let id = GrantId(u32::try_from(key).expect("few grants are made"));
         self.grants.insert(id);
-        Ok(Grant { id, remote: RemoteRange { key, offset: 0, len: end - start } })
+        Ok(Grant { id, remote: RemoteRange { key, offset: 0, len: end - start }, is_copy: false })
     }
 
     fn revoke(&mut self, grant: GrantId) -> Result<(), GrantError> {
