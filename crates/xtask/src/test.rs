@@ -19,7 +19,7 @@ const HANGS_AFTER_BUDGETS: u32 = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Skip the slow stages: release builds, simulation, fuzzing, faults, sanitizers, the lab, the package.
+    /// Run only lint, no-std, unit and loom.
     #[arg(long)]
     quick: bool,
     /// Run only these stages (repeatable); tsan, aarch64, adapters, valgrind and random-faults run only if they are named here, and in `cargo xtask soak`.
