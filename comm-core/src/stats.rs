@@ -51,7 +51,8 @@ stats! {
     bytes_sent,
     /// Payload bytes received.
     bytes_received,
-    /// Bytes of the program's own memory that were copied when they were sent by reference, as the peer cannot read them.
+    /// Bytes of the program's own memory that were copied when they were sent by reference, because the peer cannot
+    /// read them, or because that was not known yet.
     bytes_copied,
     /// Requests that arrived twice and were executed once.
     duplicates_dropped,

@@ -243,7 +243,7 @@ pub struct Grant {
     pub id: GrantId,
     /// Description of the memory, to be sent to the peer over the authenticated connection.
     pub remote: RemoteRange,
-    /// Whether the peer accesses a copy, as it cannot read the memory itself.
+    /// Whether the peer accesses a copy, because it cannot read the memory itself, or because that is not known yet.
     pub is_copy: bool,
 }
 

@@ -131,11 +131,11 @@ impl CommandLine {
     /// # Errors
     /// The command does not start.
     pub(crate) fn start_held(&self) -> Result<Running> {
-        let mut command = Self::new("sh", ["-c", "exec \"$@\" 2>&1", "sh", &self.program])
-            .args(self.arguments.iter().map(String::as_str))
-            .command();
-        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
-        self.start(command)
+        let mut held = self.clone();
+        let program = core::mem::replace(&mut held.program, "sh".to_owned());
+        let redirected = ["-c", "exec \"$@\" 2>&1", "sh"].map(str::to_owned);
+        held.arguments.splice(0..0, redirected.into_iter().chain([program]));
+        self.start(held.command())
     }
 
     fn start(&self, mut command: Command) -> Result<Running> {

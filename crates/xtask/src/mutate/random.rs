@@ -205,7 +205,8 @@ impl Campaign {
         if faults.is_empty() {
             return Ok(());
         }
-        // Names cannot be chosen: its filters have no effect on deleted fields. But it leaves out faults that an earlier run has caught.
+        // cargo-mutants cannot choose faults by their names, as its filters have no effect on deleted fields. But it leaves out the faults
+        // that an earlier run has caught.
         let mut others = self.known()?;
         others.retain(|fault| !faults.contains(&fault.as_str()));
         let folder = self.output.join(RESULTS);
