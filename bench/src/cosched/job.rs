@@ -39,7 +39,7 @@ impl Programs {
     }
 }
 
-/// A job whose ranks wait for their start, one on each node.
+/// A job whose ranks wait for their start, on the nodes of [`App::places`].
 #[derive(Debug)]
 pub(crate) enum Job {
     Pronto(Ranks),
@@ -63,7 +63,7 @@ impl Job {
         Ok(Self::Mpi(MpiJob::start(bed, programs.mpi()?, yields, app, class)?))
     }
 
-    /// Returns the processes of the ranks.
+    /// Returns the processes of the ranks, in their order.
     pub(crate) fn processes(&self) -> Vec<u32> {
         match self {
             Self::Pronto(ranks) => ranks.processes().collect(),

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use pronto_parallel_jobs::master_slave::MasterSlave;
 use serde::Deserialize;
 
 use super::bed::{TestBed, TestNode};
@@ -74,28 +75,32 @@ impl MpiJob {
     ) -> anyhow::Result<Self> {
         let folder = Folder::new()?;
         let nodes = bed.nodes();
-        for rank in 0..nodes.len() {
+        let places = app.places(nodes.len());
+        for rank in 0..places.len() {
             mkfifo(&folder.0.join(format!("go.{rank}")), Mode::S_IRWXU).context("making a pipe")?;
         }
         let agent = folder.agent(nodes)?;
         let [first, ..] = nodes else { bail!("a test bed has nodes") };
-        let hosts: Vec<_> = nodes.iter().map(|node| format!("{}:1", node.address)).collect();
+        let ranks_on = |node: usize| places.iter().filter(|place| **place == node).count();
+        let host = |(number, node): (usize, &TestNode)| format!("{}:{}", node.address, ranks_on(number));
+        let hosts: Vec<_> = nodes.iter().enumerate().map(host).collect();
         let network = format!("{}/24", first.address);
         let mut command = Command::new(&agent);
         command
             .args([&first.address.to_string(), STARTER, "--allow-run-as-root", "--leave-session-attached"])
-            .args(["--host", &hosts.join(","), "-np", &nodes.len().to_string(), "--bind-to", "none"])
+            .args(["--host", &hosts.join(","), "-np", &places.len().to_string(), "--bind-to", "none"])
             .args(["--mca", "plm_rsh_agent", &text(&agent)?])
             .args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", &network])
             .args(["--mca", "oob_tcp_if_include", &network])
             .args(["--mca", "mpi_yield_when_idle", if yields { "1" } else { "0" }])
             .args([&text(&folder.0.join("waits"))?, &text(&folder.0)?, &text(program)?])
-            .args([app.name(), "--class", &class.name().to_uppercase(), "--comm", "mpi", "--json"]);
+            .args(words(app, class))
+            .args(["--comm", "mpi", "--json"]);
         let errors = File::create(folder.errors()).context("creating a file for errors")?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let starter = command.spawn().with_context(|| format!("starting {STARTER}"))?;
         let mut job = Self { starter, folder, ranks: Vec::new() };
-        job.await_ranks(nodes.len())?;
+        job.await_ranks(places.len())?;
         Ok(job)
     }
 
@@ -209,6 +214,20 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _left = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Returns the words by which `pronto-jobs` runs a job.
+fn words(app: App, class: Class) -> Vec<String> {
+    let mut words = vec![app.name().to_owned()];
+    match app {
+        App::Is | App::Mg => words.extend(["--class".into(), class.name().to_uppercase()]),
+        App::MasterSlave => {
+            let MasterSlave { iterations, bytes, units } = class.master_slave();
+            words.extend([format!("--iterations={iterations}"), format!("--bytes={bytes}")]);
+            words.push(format!("--units={units}"));
+        }
+    }
+    words
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {

@@ -46,14 +46,13 @@ pub(crate) struct Coscheduled {
 }
 
 impl Coscheduled {
-    /// Starts a coscheduler for each process, on its CPU.
-    pub(crate) fn start(rules: Rules, processes: &[(Cpu, u32)]) -> anyhow::Result<Self> {
+    /// Starts a coscheduler for each node, on its CPU, with a group for each of its processes.
+    pub(crate) fn start(rules: Rules, nodes: &[(Cpu, Vec<u32>)]) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let channels: Vec<(Sender<Reports>, Receiver<Reports>)> =
-            processes.iter().map(|_| channel()).collect();
+        let channels: Vec<(Sender<Reports>, Receiver<Reports>)> = nodes.iter().map(|_| channel()).collect();
         let senders: Vec<_> = channels.iter().map(|(sender, _)| sender.clone()).collect();
         let mut started = Self { stop: Arc::clone(&stop), threads: Vec::new(), folders: Vec::new() };
-        for (node, ((cpu, process), (_, reports))) in processes.iter().zip(channels).enumerate() {
+        for (node, ((cpu, processes), (_, reports))) in nodes.iter().zip(channels).enumerate() {
             let folder =
                 std::env::temp_dir().join(format!("pronto-bench-node-{node}-{}", std::process::id()));
             started.folders.push(folder.clone());
@@ -63,7 +62,7 @@ impl Coscheduled {
                 past: Past::Fixed(rules.past),
                 most: rules.most,
                 actuator: Choice::Only(ActuatorKind::Nice),
-                groups: vec![Group { name: "job".into(), members: Members::Family(*process) }],
+                groups: processes.iter().map(group).collect(),
                 state: folder,
             };
             let others = senders.iter().enumerate().filter(|(other, _)| *other != node);
@@ -92,6 +91,10 @@ impl Drop for Coscheduled {
             let _removed = std::fs::remove_dir_all(folder);
         }
     }
+}
+
+fn group(process: &u32) -> Group {
+    Group { name: format!("job-{process}"), members: Members::Family(*process) }
 }
 
 fn run(

@@ -8,11 +8,12 @@ use nix::sched::{CloneFlags, setns};
 use pronto::WaitPolicy;
 use pronto_parallel_jobs::comm::{OverPronto, Rank, Settings};
 use pronto_parallel_jobs::is::{self, IntegerSort};
+use pronto_parallel_jobs::master_slave::MasterSlave;
 use pronto_parallel_jobs::mg::{self, Coefficients, MultiGrid};
 use pronto_parallel_jobs::outcome::{Outcome, SystemClock};
 use serde::{Deserialize, Serialize};
 
-use super::bed::TestBed;
+use super::bed::{TestBed, TestNode};
 use crate::child::{self, Child};
 use crate::params::{Choice as _, choices};
 use crate::placement::pin;
@@ -25,6 +26,34 @@ choices! {
         Is = "is",
         /// Multigrid.
         Mg = "mg",
+        /// A master, and slaves of which every second one answers.
+        MasterSlave = "master-slave",
+    }
+}
+
+impl App {
+    /// Returns the node of each rank. Of a master with slaves, the master is on the first node, and two slaves of different kinds on each
+    /// other one (coscheduling paper, section 4.2).
+    pub(crate) fn places(self, nodes: usize) -> Vec<usize> {
+        match self {
+            Self::Is | Self::Mg => (0..nodes).collect(),
+            Self::MasterSlave => {
+                core::iter::once(0).chain((1..nodes).flat_map(|node| [node, node])).collect()
+            }
+        }
+    }
+}
+
+impl Class {
+    /// Returns the parameters of a master with slaves, for which the paper gives no numbers: messages as in the simulation, a computation
+    /// of about 1 ms, and an own number of iterations.
+    pub(crate) const fn master_slave(self) -> MasterSlave {
+        let iterations = match self {
+            Self::S => 200,
+            Self::W => 1_000,
+            Self::A => 4_000,
+        };
+        MasterSlave { iterations, bytes: 4_096, units: 20 }
     }
 }
 
@@ -48,7 +77,7 @@ pub(crate) const SIDE: Side = Side {
     run: serve,
 };
 
-/// Port of every rank.
+/// Port of the first rank; the others follow.
 const PORT: u16 = 7_300;
 
 /// The ranks of a job, which has not begun.
@@ -73,11 +102,13 @@ pub(crate) struct Ran {
 }
 
 impl Ranks {
-    /// Starts the ranks, one on each node, which connect to each other.
+    /// Starts the ranks on their nodes, where they connect to each other.
     pub(crate) fn start(bed: &TestBed, app: App, class: Class) -> anyhow::Result<Self> {
+        let nodes: Vec<_> =
+            app.places(bed.nodes().len()).into_iter().map(|place| &bed.nodes()[place]).collect();
         let addresses: Vec<_> =
-            bed.nodes().iter().map(|node| format!("tcp:{}:{PORT}", node.address)).collect();
-        let start = |(rank, node): (usize, &super::bed::TestNode)| {
+            (PORT..).zip(&nodes).map(|(port, node)| format!("tcp:{}:{port}", node.address)).collect();
+        let start = |(rank, node): (usize, &&TestNode)| {
             let namespace = node.file();
             let namespace = namespace.to_str().context("the path of a namespace is text")?;
             let cpu = node.cpu.0.to_string();
@@ -85,7 +116,7 @@ impl Ranks {
             let own = [namespace, &cpu, app.name(), class.name(), &rank];
             Child::spawn(&SIDE, own.into_iter().chain(addresses.iter().map(String::as_str)))
         };
-        let mut ranks = bed.nodes().iter().enumerate().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut ranks = nodes.iter().enumerate().map(start).collect::<anyhow::Result<Vec<_>>>()?;
         ranks.iter_mut().try_for_each(|rank| rank.expect("ready"))?;
         Ok(Self(ranks))
     }
@@ -151,5 +182,17 @@ fn run(comm: &mut OverPronto, app: App, class: Class) -> anyhow::Result<Outcome>
             };
             MultiGrid::new(comm, class, Coefficients::NPB).run(comm, &SystemClock, &())?
         }
+        App::MasterSlave => class.master_slave().run(comm, &SystemClock, &())?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_has_a_node_of_its_own_and_two_slaves_are_on_each_other_node() {
+        assert_eq!(App::MasterSlave.places(4), [0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!((App::Is.places(4), App::MasterSlave.places(2)), (vec![0, 1, 2, 3], vec![0, 1, 1]));
+    }
 }

@@ -351,6 +351,16 @@ const ROWS: &[Row] = &[
                 text: "On these, DYN, PRED and carried pressure take less time than with the same share of the CPU by a static weight",
                 published: Published::Nothing,
             },
+            Statement {
+                id: "S19-lab",
+                text: "With three local tasks or more on each of four nodes of the lab, DYN and PRED take less time than LINUX",
+                published: Published::Text("below LINUX"),
+            },
+            Statement {
+                id: "S19-lab-share",
+                text: "There, DYN, PRED and carried pressure take less time than with the same share of the CPU by a static weight",
+                published: Published::Nothing,
+            },
         ],
     },
     Row {
@@ -407,9 +417,9 @@ const ROWS: &[Row] = &[
         place: "§4.1",
         text: "Condition: all programs fit into main memory, as page faults would spoil the results.",
         state: State::Done,
-        code: &["bench/src/cosched/rank.rs", "bench/src/experiments/cosched_host.rs"],
+        code: &["bench/src/cosched/rank.rs", "bench/src/experiments/cosched_host/mod.rs"],
         runs: &["cosched-host"],
-        tests: &["bench/src/experiments/cosched_host.rs::void_runs_are_left_out"],
+        tests: &["bench/src/experiments/cosched_host/column.rs::void_runs_are_left_out"],
         remark: "A real run in which a rank read pages from a disk is void (column void).",
         ..Row::DEFAULT
     },
@@ -433,6 +443,11 @@ const ROWS: &[Row] = &[
                 text: "Smallest work of local tasks per CPU time on two real nodes, of that under LINUX",
                 published: Published::Text("about the same"),
             },
+            Statement {
+                id: "S24-lab",
+                text: "Smallest work of local tasks per CPU time on four nodes of the lab, of that under LINUX",
+                published: Published::Text("about the same"),
+            },
         ],
     },
     Row {
@@ -441,12 +456,13 @@ const ROWS: &[Row] = &[
         text: "A master on one node, and on each other node a slave that only receives and one that answers.",
         state: State::Done,
         code: &["crates/sched-sim/src/workload/master_slave.rs", "crates/parallel-jobs/src/master_slave.rs"],
-        runs: &["cosched-sim"],
+        runs: &["cosched-sim", "cosched-host", "cosched-lab"],
         tests: &[
             "crates/sched-sim/src/workload/master_slave.rs::it_is_mapped_as_in_the_paper_and_an_iteration_is_a_round_trip",
+            "bench/src/cosched/rank.rs::a_master_has_a_node_of_its_own_and_two_slaves_are_on_each_other_node",
+            "crates/parallel-jobs/tests/over_pronto.rs::slaves_of_both_kinds_take_part",
         ],
-        remark: "Messages of 4096 bytes, 1 ms of computing and 2,000 iterations are ours. A real program exists; only the simulation is \
-             measured.",
+        remark: "Simulated, and a real program. Messages of 4096 bytes, 1 ms of computing and the numbers of iterations are ours.",
         ..Row::DEFAULT
     },
     Row {
@@ -458,8 +474,9 @@ const ROWS: &[Row] = &[
             "crates/sched-sim/src/policy/coscheduled.rs",
             "crates/sched-sim/src/workload/master_slave.rs",
         ],
-        runs: &["cosched-sim"],
-        remark: "Simulated.",
+        runs: &["cosched-sim", "cosched-host", "cosched-lab"],
+        tests: &["bench/src/experiments/cosched_host/claims.rs::the_statements_about_p_can_fail"],
+        remark: "Simulated, and real with P of 0.01, 0.9 and 0.99.",
         statements: &[
             Statement {
                 id: "S26a",
@@ -471,8 +488,27 @@ const ROWS: &[Row] = &[
                 text: "P matters more to DYN than to PRED",
                 published: Published::Text("DYN above PRED"),
             },
+            Statement {
+                id: "S26a-host",
+                text: "A real master with slaves on two nodes takes less time under PRED with P near 0 than with other P",
+                published: Published::Text("P near 0"),
+            },
+            Statement {
+                id: "S26b-host",
+                text: "There, P near 1 costs more under DYN than under PRED",
+                published: Published::Text("DYN above PRED"),
+            },
+            Statement {
+                id: "S26a-lab",
+                text: "A real master with slaves on four nodes of the lab takes less time under PRED with P near 0 than with other P",
+                published: Published::Text("P near 0"),
+            },
+            Statement {
+                id: "S26b-lab",
+                text: "There, P near 1 costs more under DYN than under PRED",
+                published: Published::Text("DYN above PRED"),
+            },
         ],
-        ..Row::DEFAULT
     },
     Row {
         id: "S27",

@@ -26,17 +26,24 @@ fn as_ranks<T: Send>(name: &str, ranks: usize, body: impl Fn(&mut OverPronto) ->
 
 #[test]
 fn reductions_combine_all_ranks() {
-    let results = as_ranks("reduce", 4, |comm| {
+    for (ranks, count, sum) in [(1, 0, 0.5), (2, 1, 1.0), (3, 3, 1.5), (4, 6, 2.0), (7, 21, 3.5)] {
+        let results = reductions(ranks);
+        assert_eq!(results, vec![([u32::try_from(ranks).unwrap(), count], [sum], [-1.0]); ranks]);
+    }
+}
+
+/// Returns the results of three reductions, by rank: the numbers of ranks and their sum, a sum and a maximum of floating-point numbers.
+fn reductions(ranks: usize) -> Vec<([u32; 2], [f64; 1], [f64; 1])> {
+    as_ranks(&format!("reduce-{ranks}"), ranks, |comm| {
         let rank = comm.rank().0;
         let (mut counts, mut sums, mut most) =
-            ([1, u32::try_from(rank).unwrap()], [0.5], [-1.0 - rank as f64]);
-        comm.allreduce(Reduction::SumU32(&mut counts)).unwrap();
-        comm.allreduce(Reduction::SumF64(&mut sums)).unwrap();
-        comm.allreduce(Reduction::MaxF64(&mut most)).unwrap();
-        comm.close().unwrap();
+            ([1, u32::try_from(rank).expect("few ranks")], [0.5], [-1.0 - rank as f64]);
+        comm.allreduce(Reduction::SumU32(&mut counts)).expect("no rank ends");
+        comm.allreduce(Reduction::SumF64(&mut sums)).expect("no rank ends");
+        comm.allreduce(Reduction::MaxF64(&mut most)).expect("no rank ends");
+        comm.close().expect("all ranks close");
         (counts, sums, most)
-    });
-    assert_eq!(results, [([4, 6], [2.0], [-1.0]); 4]);
+    })
 }
 
 /// Part that rank `from` sends to rank `to`, in a test with different lengths, some of them 0 and some longer than an eager message.
@@ -47,16 +54,22 @@ fn part(from: usize, to: usize) -> Vec<u8> {
 
 #[test]
 fn all_to_all_delivers_parts_of_any_length() {
-    as_ranks("all", 4, |comm| {
+    for ranks in [4, 5] {
+        all_to_all(ranks);
+    }
+}
+
+fn all_to_all(ranks: usize) {
+    as_ranks(&format!("all-{ranks}"), ranks, |comm| {
         let me = comm.rank().0;
         let (sent, expected): (Vec<_>, Vec<_>) =
-            (0..4).map(|other| (part(me, other), part(other, me))).unzip();
+            (0..ranks).map(|other| (part(me, other), part(other, me))).unzip();
         let lengths = |parts: &[Vec<u8>]| parts.iter().map(Vec::len).collect::<Vec<_>>();
         let mut received = vec![0; expected.iter().map(Vec::len).sum()];
         let parts = (lengths(&sent), lengths(&expected));
-        comm.all_to_all(&sent.concat(), &mut received, (&parts.0, &parts.1)).unwrap();
+        comm.all_to_all(&sent.concat(), &mut received, (&parts.0, &parts.1)).expect("no rank ends");
         assert!(received == expected.concat(), "rank {me}");
-        comm.close().unwrap();
+        comm.close().expect("no rank ends");
     });
 }
 
@@ -148,6 +161,6 @@ fn a_rank_that_does_not_start_is_named() {
     let settings = Settings { start_within: Duration::from_millis(50), ..Settings::new(addresses.into()) };
     let error = OverPronto::start(Rank(0), &settings).unwrap_err();
     assert!(matches!(error, CommError::NotStarted { rank: Rank(1), .. }), "{error}");
-    let error = OverPronto::start(Rank(0), &Settings::new(vec!["shm:@a".into(); 3])).unwrap_err();
-    assert!(matches!(error, CommError::Size(3)), "{error}");
+    let error = OverPronto::start(Rank(0), &Settings::new(vec!["shm:@a".into(); 9])).unwrap_err();
+    assert!(matches!(error, CommError::Size(9)), "{error}");
 }

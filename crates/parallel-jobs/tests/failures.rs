@@ -47,7 +47,8 @@ fn ranks_end_with_their_starter() {
 fn wrong_arguments_are_refused_with_a_reason() {
     for (arguments, reason) in [
         ("is", "add --ranks N"),
-        ("mg --local 3", "3 ranks: the number of ranks must be 1, 2, 4 or 8"),
+        ("mg --local 3", "3 ranks: the number of ranks of mg must be 1, 2, 4 or 8"),
+        ("master-slave --local 9", "9 ranks: the number of ranks must be from 1 to 8"),
         ("is --rank 2 --at shm:@a,shm:@b", "rank 2 has no address"),
         ("is --rank 0 --ranks 4 --at shm:@a,shm:@b", "the job has 2 ranks instead of 4"),
         ("is --rank 0 --at tcp:192.0.2.1:7000,tcp:192.0.2.2:7000", "unencrypted"),

@@ -53,7 +53,9 @@ fn class_s_is_verified() {
 
 #[test]
 fn slaves_of_both_kinds_take_part() {
-    let ended = Folder::new("slaves").run(4, "master-slave --iterations 20 --bytes 100000");
+    let folder = Folder::new("slaves");
+    folder.run(3, "master-slave --iterations 20").verified(3);
+    let ended = folder.run(4, "master-slave --iterations 20 --bytes 100000");
     let result = ended.verified(4);
     let messages: Vec<_> = (0..4).map(|rank| result["by_rank"][rank]["messages"].as_u64()).collect();
     assert_eq!(messages, [Some(60), Some(20), Some(0), Some(20)]);
@@ -71,10 +73,8 @@ fn a_changed_key_or_coefficient_is_noticed() {
 #[test]
 fn an_unsupported_number_of_ranks_is_refused() {
     let folder = Folder::new("size");
-    for (arguments, reason) in [("is", "must be 1, 2, 4 or 8"), ("is --ranks 2", "must be 1, 2, 4 or 8")] {
-        let ended = folder.run(3, arguments);
-        assert!(!ended.status.success() && ended.stderr.contains(reason), "{ended:?}");
-    }
+    let ended = folder.run(3, "is");
+    assert!(!ended.status.success() && ended.stderr.contains("must be 1, 2, 4 or 8"), "{ended:?}");
     let ended = folder.run(2, "is --ranks 4");
     assert!(ended.stderr.contains("the job has 2 ranks instead of 4"), "{ended:?}");
 }

@@ -67,6 +67,8 @@ fn slaves_of_both_kinds_take_part() {
     // The master sends to each slave, and slaves 1 and 3 reply. A reduction of two rounds verifies the values.
     assert_eq!(counts(result, "messages"), [62, 22, 2, 22]);
     assert_eq!(result["work"], 20.0);
+    // The paper's number of ranks.
+    run(&mut jobs("master-slave --iterations 20 --local 7 --json")).verified(7);
 }
 
 #[test]

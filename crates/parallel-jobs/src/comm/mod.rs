@@ -15,6 +15,9 @@ use thiserror::Error;
 pub use mpi::Mpi;
 pub use over_pronto::{OverPronto, Settings};
 
+/// Largest number of ranks of a job.
+pub const MOST_RANKS: usize = 8;
+
 /// Position of a process in its job, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(pub usize);
@@ -192,7 +195,7 @@ pub enum CommError {
         expected: usize,
     },
     /// The number of ranks is not supported.
-    #[error("{0} ranks: the number of ranks must be 1, 2, 4 or 8")]
+    #[error("{0} ranks: the number of ranks must be from 1 to {MOST_RANKS}")]
     Size(usize),
     /// A function of MPI failed.
     #[cfg(feature = "mpi")]

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
 use std::sync::OnceLock;
 
-use super::{Comm, CommError, Incoming, Outgoing, Rank, Reduction, Tag, Traffic};
+use super::{Comm, CommError, Incoming, MOST_RANKS, Outgoing, Rank, Reduction, Tag, Traffic};
 
 /// Maximum number of messages of an exchange in each direction, as in `c/mpi.c`.
 const MOST: usize = 8;
@@ -49,7 +49,7 @@ impl Mpi {
         let (rank, size) = (usize::try_from(rank).expect("a rank"), usize::try_from(size).expect("a size"));
         let (is_open, traffic) = (true, Traffic::default());
         let mut mpi = Self { rank: Rank(rank), size, traffic, is_open, _one_thread: PhantomData };
-        if !size.is_power_of_two() || size > 8 {
+        if !(1..=MOST_RANKS).contains(&size) {
             // Each rank finds this, so none has to be aborted.
             mpi.close()?;
             return Err(CommError::Size(size));

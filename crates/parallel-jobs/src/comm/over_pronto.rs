@@ -11,7 +11,7 @@ use pronto::{Node, Peer, Receive, ReceiveError, Region, Sending, WaitPolicy};
 
 use super::collectives;
 use super::regions::Regions;
-use super::{Comm, CommError, Incoming, Outgoing, Rank, Reduction, Tag, Traffic};
+use super::{Comm, CommError, Incoming, MOST_RANKS, Outgoing, Rank, Reduction, Tag, Traffic};
 use crate::outcome::{Clock as _, SystemClock};
 
 /// Maximum number of sends in flight to a peer. Pronto permits 16.
@@ -79,7 +79,7 @@ impl OverPronto {
     /// The number of ranks is not supported, the node cannot start, or a rank has not started in time.
     pub fn start(rank: Rank, settings: &Settings) -> Result<Self, CommError> {
         let size = settings.addresses.len();
-        if !size.is_power_of_two() || size > 8 {
+        if !(1..=MOST_RANKS).contains(&size) {
             return Err(CommError::Size(size));
         }
         assert!(rank.0 < size, "rank {rank} of {size}");

@@ -72,7 +72,7 @@ pub(crate) struct Ranks {
     /// Communication: over Pronto, or over Open MPI in processes that mpirun has started
     #[arg(long, value_enum, default_value = "pronto")]
     pub(crate) comm: CommKind,
-    /// Number of ranks: 1, 2, 4 or 8. Over Pronto without --rank, all are started on this host
+    /// Number of ranks: 1, 2, 4 or 8, of master-slave 1 to 8. Over Pronto without --rank, all are started on this host
     #[arg(long, visible_alias = "local", value_name = "N")]
     pub(crate) ranks: Option<usize>,
     /// Be this rank of a job whose other ranks are started elsewhere
@@ -195,6 +195,11 @@ impl Job {
             Self::MasterSlave { .. } => "master-slave",
             Self::Calcula { .. } => "calcula",
         }
+    }
+
+    /// Returns whether the job divides its data by two again and again, so that the number of ranks must be a power of two.
+    pub(crate) const fn divides_by_two(&self) -> bool {
+        matches!(self, Self::Is { .. } | Self::Mg { .. })
     }
 
     /// Returns the ranks, except of `calcula`, which has none.

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use clap::Parser as _;
 use nix::sys::signal::{SigSet, Signal};
 use pronto_parallel_jobs::calcula::{self, Until};
-use pronto_parallel_jobs::comm::{Comm, CommError, OverPronto, Rank, Settings};
+use pronto_parallel_jobs::comm::{Comm, CommError, MOST_RANKS, OverPronto, Rank, Settings};
 use pronto_parallel_jobs::is::IntegerSort;
 use pronto_parallel_jobs::master_slave::MasterSlave;
 use pronto_parallel_jobs::mg::{Coefficients, MultiGrid};
@@ -47,13 +47,14 @@ fn run(job: &Job) -> anyhow::Result<bool> {
         (CommKind::Pronto, None) => {
             let count =
                 ranks.ranks.context("the number of ranks is missing: add --ranks N, or --rank and --at")?;
+            check_size(job, ranks, count)?;
             start::all(count, ranks.over)
         }
         (CommKind::Pronto, Some(rank)) => {
             if let Some(starter) = ranks.started_by {
                 start::end_with(starter)?;
             }
-            check_size(ranks, ranks.at.len())?;
+            check_size(job, ranks, ranks.at.len())?;
             ensure!(rank < ranks.at.len(), "rank {rank} has no address: --at has {}", ranks.at.len());
             let settings = Settings {
                 wait: ranks.wait.into(),
@@ -70,7 +71,7 @@ fn run(job: &Job) -> anyhow::Result<bool> {
 #[cfg(feature = "mpi")]
 fn run_over_mpi(job: &Job, ranks: &Ranks) -> anyhow::Result<bool> {
     let mut comm = pronto_parallel_jobs::comm::Mpi::open()?;
-    let result = check_size(ranks, comm.size()).and_then(|()| repeat(job, &mut comm));
+    let result = check_size(job, ranks, comm.size()).and_then(|()| repeat(job, &mut comm));
     if let Err(error) = &result {
         // A rank that has not closed MPI ends all others, and itself, before `main` prints the error.
         print_error(&format!("rank {}: {error:#}", comm.rank()));
@@ -83,9 +84,15 @@ fn run_over_mpi(_: &Job, _: &Ranks) -> anyhow::Result<bool> {
     anyhow::bail!("this program was built without Open MPI: build it with --features mpi")
 }
 
-fn check_size(ranks: &Ranks, size: usize) -> anyhow::Result<()> {
+fn check_size(job: &Job, ranks: &Ranks, size: usize) -> anyhow::Result<()> {
     let expected = ranks.ranks.unwrap_or(size);
     ensure!(expected == size, "the job has {size} ranks instead of {expected}");
+    ensure!((1..=MOST_RANKS).contains(&size), CommError::Size(size));
+    ensure!(
+        size.is_power_of_two() || !job.divides_by_two(),
+        "{size} ranks: the number of ranks of {} must be 1, 2, 4 or 8",
+        job.name()
+    );
     Ok(())
 }
 

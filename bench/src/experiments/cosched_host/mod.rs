@@ -1,19 +1,21 @@
-//! `cosched-host` and `cosched-lab`: real IS and MG on two nodes of this host, or on four of the lab, with local tasks, under the policies
+//! `cosched-host` and `cosched-lab`: real IS and MG, and a master with slaves, on two nodes of this host, or on four of the lab, with local tasks, under the policies
 //! of the coscheduler.
 //!
 //! Each node has a CPU and a network namespace. The link has the paper's rate. All policies take turns within each round, so that a noisy
 //! minute affects them alike. Static weights show what a share of the CPU does without prediction: from them the time is interpolated that
 //! a job would take with the share that a policy gave it.
 
-use core::cmp::Ordering;
+mod claims;
+mod column;
 
 use anyhow::{Context as _, ensure};
 use nix::unistd::geteuid;
 use pronto_coschedule::settings::{Policy, Settings};
 use pronto_coschedule::status::Status;
+use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::weight::Weight;
 
-use crate::claim::{Claim, Verdict};
+use crate::claim::Verdict;
 use crate::cosched::bed::{RATE, TestBed};
 use crate::cosched::job::{Job, Library, Programs};
 use crate::cosched::local::{LocalTask, Work};
@@ -21,20 +23,23 @@ use crate::cosched::nodes::{Coscheduled, PERIOD, Rules};
 use crate::cosched::rank::{App, Class, Ran};
 use crate::cosched::turns;
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
-use crate::interval::{self, Interval};
+use crate::interval::Interval;
 use crate::lab::Lab;
 use crate::params::{Axis, Choice as _, choices, numbers};
 use crate::placement::Cpu;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
 
+use claims::{HOST, LAB};
+use column::{Column, against_linux, beyond_share, local_work};
+
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "cosched-host",
     question: "Does coscheduling shorten real parallel jobs, beyond what their share of the CPU does?",
-    takes: [3_600, 60],
+    takes: [7_200, 60],
     paper: Some("coscheduling"),
     figure: Some("fig. 2, fig. 4"),
-    about: "IS and MG on two nodes of this host with local tasks: time under each policy, compared with no policy and with static weights",
+    about: "IS, MG, and a master with slaves on two nodes of this host with local tasks: time under each policy, compared with no policy and with static weights",
     axes: &[
         Axis::new("library", "Only jobs over these libraries", Library::NAMES),
         Axis::new("app", "Only these jobs", App::NAMES),
@@ -49,7 +54,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     cpus: Cpus::Two,
     rounds: [Rounds::new(10, 0), Rounds::new(3, 0)],
     without_aa: Some("the policy linux-again is the same as linux, and its ratio shows the noise"),
-    claims: &["S19-host", "S24-host", "S19-share", "S14-host"],
+    claims: &["S19-host", "S24-host", "S19-share", "S14-host", "S26a-host", "S26b-host"],
     run,
     ..Experiment::DEFAULT
 };
@@ -59,7 +64,7 @@ pub(crate) const IN_LAB: Experiment = Experiment {
     name: "cosched-lab",
     question: "Does coscheduling shorten real parallel jobs on four nodes?",
     takes: [7_200, 1_200],
-    about: "IS and MG on four nodes of a machine of the lab with local tasks: time under each policy, compared with no policy and with static weights",
+    about: "IS, MG, and a master with slaves on four nodes of a machine of the lab with local tasks: time under each policy, compared with no policy and with static weights",
     axes: &[
         Axis::new("app", "Only these jobs", App::NAMES),
         Axis::new("class", "Only jobs of this size", Class::NAMES),
@@ -67,7 +72,7 @@ pub(crate) const IN_LAB: Experiment = Experiment {
         Axis::new("policy", "Only these policies", Scheme::NAMES),
     ],
     examples: &[("--app is --tasks 3", "one cell of the paper's figure 2")],
-    claims: &[],
+    claims: &["S19-lab", "S24-lab", "S19-lab-share", "S26a-lab", "S26b-lab"],
     lab: |params| {
         let limit = if params.quick { 3_600 } else { 6 * 3_600 };
         Ok(Some(Lab { cpus: 4, virtual_time: true, verbs: false, module: None, bpf: None, limit }))
@@ -75,6 +80,10 @@ pub(crate) const IN_LAB: Experiment = Experiment {
     run: run_in_lab,
     ..EXPERIMENT
 };
+
+/// Values of P that are near 0 and near 1, as in the simulation.
+const NEAR_0: Share = Share::percent(1);
+const NEAR_1: Share = Share::percent(99);
 
 /// The paper's delay of a message (section 4), as tc(8) writes it.
 const DELAY: &str = "100us";
@@ -93,8 +102,16 @@ choices! {
         LinuxAgain = "linux-again",
         /// DYN of the paper.
         Dynamic = "dyn",
+        /// DYN with P near 0, which is 0.9 in the other rows.
+        DynamicPresent = "dyn-0",
+        /// DYN with P near 1.
+        DynamicPast = "dyn-1",
         /// PRED of the paper.
         Predictive = "pred",
+        /// PRED with P near 0.
+        PredictivePresent = "pred-0",
+        /// PRED with P near 1.
+        PredictivePast = "pred-1",
         /// Ours: PRED with pressure carried between nodes.
         Carried = "carried",
         /// A weight of 1.25.
@@ -109,21 +126,36 @@ choices! {
 impl Scheme {
     /// Returns the rules; `None` without a coscheduler.
     const fn rules(self) -> Option<Rules> {
-        let (policy, most) = match self {
+        let policy = match self {
             Self::Linux | Self::LinuxAgain => return None,
-            Self::Dynamic => (Policy::Dynamic, Settings::MOST),
-            Self::Predictive => (Policy::Predictive, Settings::MOST),
-            Self::Carried => (Policy::Carried, Settings::MOST),
-            Self::Low => (Policy::Static, Weight::hundredths(125)),
-            Self::Middle => (Policy::Static, Weight::hundredths(200)),
-            Self::High => (Policy::Static, Settings::MOST),
+            Self::Dynamic | Self::DynamicPresent | Self::DynamicPast => Policy::Dynamic,
+            Self::Predictive | Self::PredictivePresent | Self::PredictivePast => Policy::Predictive,
+            Self::Carried => Policy::Carried,
+            Self::Low | Self::Middle | Self::High => Policy::Static,
         };
-        Some(Rules { policy, past: Settings::PAST, most })
+        let past = match self {
+            Self::DynamicPresent | Self::PredictivePresent => NEAR_0,
+            Self::DynamicPast | Self::PredictivePast => NEAR_1,
+            _ => Settings::PAST,
+        };
+        let most = match self {
+            Self::Low => Weight::hundredths(125),
+            Self::Middle => Weight::hundredths(200),
+            _ => Settings::MOST,
+        };
+        Some(Rules { policy, past, most })
+    }
+
+    /// Returns whether a job is measured with it. The paper shows that P matters to a master with slaves, so other jobs have one P, unless
+    /// the user names a policy.
+    fn suits(self, app: App, is_named: bool) -> bool {
+        let has_other_past = self.rules().is_some_and(|rules| rules.past != Settings::PAST);
+        is_named || app == App::MasterSlave || !has_other_past
     }
 
     /// Returns whether the weight depends on queues.
-    const fn is_adaptive(self) -> bool {
-        matches!(self, Self::Dynamic | Self::Predictive | Self::Carried)
+    fn is_adaptive(self) -> bool {
+        self.rules().is_some_and(|rules| rules.policy != Policy::Static)
     }
 
     /// Returns whether the weight does not depend on queues.
@@ -154,13 +186,6 @@ struct Timed {
     changes: u64,
 }
 
-/// The runs of a cell under one policy, by round; `None` for a void one.
-struct Column {
-    cell: Cell,
-    scheme: Scheme,
-    runs: Vec<Option<Timed>>,
-}
-
 fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
     let mut report = Report::default();
     if !geteuid().is_root() {
@@ -184,7 +209,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
         }
     }
     let columns = measure_all(run, &bed, libraries, class, &mut report)?;
-    report.claims = claims(&columns);
+    report.claims = claims::all(&columns, &HOST);
     Ok(report)
 }
 
@@ -200,11 +225,13 @@ fn run_in_lab(run: &mut Run<'_>) -> anyhow::Result<Report> {
         micros(slice)
     ));
     // The lab has no MPI.
-    measure_all(run, &bed, vec![Library::Pronto], Class::S, &mut report)?;
+    let columns = measure_all(run, &bed, vec![Library::Pronto], Class::S, &mut report)?;
+    report.claims = claims::all(&columns, &LAB);
     if turn > slice / 2 {
         report.note(
             "void: a turn is longer than half of a slice, so the order of processes is that of the emulator",
         );
+        report.claims.iter_mut().for_each(|claim| claim.verdict = Verdict::NotResolvable);
     }
     Ok(report)
 }
@@ -241,10 +268,15 @@ fn measure_all(
             cells.extend(tasks.map(|tasks| Cell { library, app: *app, tasks: *tasks }));
         }
     }
-    run.progress.begin((cells.len() * schemes.len()) as u64 * u64::from(run.rounds));
+    let is_named = run.params.has_choice("policy");
+    let schemes_of = |cell: Cell| {
+        schemes.iter().copied().filter(|scheme| scheme.suits(cell.app, is_named)).collect::<Vec<_>>()
+    };
+    let steps: usize = cells.iter().map(|cell| schemes_of(*cell).len()).sum();
+    run.progress.begin(steps as u64 * u64::from(run.rounds));
     let mut columns = Vec::new();
     for cell in cells {
-        columns.extend(measure(run, bed, &programs, cell, class, &schemes)?);
+        columns.extend(measure(run, bed, &programs, cell, class, &schemes_of(cell))?);
     }
     report.params = run
         .fields()
@@ -285,7 +317,7 @@ fn measure(
             let column = &mut columns[column];
             run.progress.step(&column.name());
             let job = Job::start(bed, programs, cell.library, cell.app, class)?;
-            let timed = once(bed, job, column.scheme, &mut local).context(column.name())?;
+            let timed = once(bed, job, cell.app, column.scheme, &mut local).context(column.name())?;
             column.runs.push(timed);
         }
     }
@@ -293,9 +325,18 @@ fn measure(
 }
 
 /// Runs a job. `None` if the run is void, because pages were read from a disk, or a policy changed no weight.
-fn once(bed: &TestBed, job: Job, scheme: Scheme, local: &mut [LocalTask]) -> anyhow::Result<Option<Timed>> {
-    let places: Vec<_> = bed.nodes().iter().map(|node| node.cpu).zip(job.processes()).collect();
-    let coscheduled = scheme.rules().map(|rules| Coscheduled::start(rules, &places)).transpose()?;
+fn once(
+    bed: &TestBed,
+    job: Job,
+    app: App,
+    scheme: Scheme,
+    local: &mut [LocalTask],
+) -> anyhow::Result<Option<Timed>> {
+    let mut nodes: Vec<_> = bed.nodes().iter().map(|node| (node.cpu, Vec::new())).collect();
+    for (place, process) in app.places(nodes.len()).into_iter().zip(job.processes()) {
+        nodes[place].1.push(process);
+    }
+    let coscheduled = scheme.rules().map(|rules| Coscheduled::start(rules, &nodes)).transpose()?;
     let work = |local: &mut [LocalTask]| {
         local.iter_mut().try_fold(Work::default(), |sum, task| anyhow::Ok(sum.plus(task.work()?)))
     };
@@ -304,19 +345,19 @@ fn once(bed: &TestBed, job: Job, scheme: Scheme, local: &mut [LocalTask]) -> any
     let after = work(local)?;
     let status = coscheduled.map(Coscheduled::end).transpose()?.unwrap_or_default();
     ensure!(ranks.iter().all(|ran| ran.verified), "the job has a wrong result");
-    let timed = timed(&ranks, after.since(before), &status);
+    let timed = timed(&ranks, bed.nodes().len(), after.since(before), &status);
     let is_void =
         ranks.iter().any(|ran| ran.major_faults > 0) || (scheme.is_adaptive() && timed.changes == 0);
     Ok((!is_void).then_some(timed))
 }
 
-fn timed(ranks: &[Ran], local: Work, status: &[Status]) -> Timed {
+fn timed(ranks: &[Ran], nodes: usize, local: Work, status: &[Status]) -> Timed {
     let seconds = ranks.iter().map(|ran| ran.seconds).fold(0.0, f64::max);
     let cpu: f64 = ranks.iter().map(|ran| ran.cpu_seconds).sum();
     let sum = |field: fn(&Status) -> u64| status.iter().map(field).sum();
     Timed {
         seconds,
-        share: cpu / (seconds * approximate(ranks.len() as u64)),
+        share: cpu / (seconds * approximate(nodes as u64)),
         local,
         samples: [
             sum(|status| status.samples),
@@ -326,77 +367,6 @@ fn timed(ranks: &[Ran], local: Work, status: &[Status]) -> Timed {
         periods: sum(|status| status.ticks),
         changes: sum(|status| status.changes),
     }
-}
-
-impl Column {
-    fn name(&self) -> String {
-        let Cell { library, app, tasks } = self.cell;
-        let library = if library == Library::Pronto { String::new() } else { format!("{}/", library.name()) };
-        format!("{library}{}/{tasks}/{}", app.name(), self.scheme.name())
-    }
-
-    fn valid(&self) -> impl Iterator<Item = &Timed> {
-        self.runs.iter().flatten()
-    }
-
-    fn mean(&self, value: impl Fn(&Timed) -> f64) -> f64 {
-        let values: Vec<_> = self.valid().map(value).collect();
-        values.iter().sum::<f64>() / approximate(values.len() as u64)
-    }
-
-    /// Returns the ratios of a value to that of another column in the same round.
-    fn ratios(&self, other: &Self, value: impl Fn(&Timed) -> f64) -> Vec<f64> {
-        let pairs = self.runs.iter().zip(&other.runs);
-        pairs.filter_map(|(own, other)| Some(value(own.as_ref()?) / value(other.as_ref()?))).collect()
-    }
-}
-
-fn of(columns: &[Column], cell: Cell, scheme: Scheme) -> Option<&Column> {
-    columns.iter().find(|column| column.cell == cell && column.scheme == scheme)
-}
-
-/// Returns the time under a policy divided by that under no policy, in each round.
-fn against_linux(column: &Column, columns: &[Column]) -> Option<Interval> {
-    let linux = of(columns, column.cell, Scheme::Linux)?;
-    (column.scheme != Scheme::Linux).then(|| Interval::of(&column.ratios(linux, |run| run.seconds)))
-}
-
-/// Returns the time divided by that of a static weight with the same share of the CPU, in each round.
-fn beyond_share(column: &Column, columns: &[Column]) -> Option<Interval> {
-    if column.scheme.is_fixed() {
-        return None;
-    }
-    let fixed: Vec<_> =
-        columns.iter().filter(|other| other.cell == column.cell && other.scheme.is_fixed()).collect();
-    let in_round = |round: usize| {
-        let own = column.runs[round].as_ref()?;
-        let points: Option<Vec<_>> = fixed
-            .iter()
-            .map(|other| other.runs.get(round)?.as_ref().map(|run| (run.share, run.seconds)))
-            .collect();
-        Some(own.seconds / interpolated(points?, own.share)?)
-    };
-    let ratios: Vec<_> = (0..column.runs.len()).filter_map(in_round).collect();
-    (!ratios.is_empty()).then(|| Interval::of(&ratios))
-}
-
-/// Returns the time at a share of the CPU, from points of share and time: by the line of least squares through their logarithms, because
-/// time is about proportional to a power of the share. `None` with fewer than two different shares.
-fn interpolated(points: Vec<(f64, f64)>, share: f64) -> Option<f64> {
-    let logarithms: Vec<_> = points.into_iter().map(|(share, seconds)| (share.ln(), seconds.ln())).collect();
-    let count = approximate(logarithms.len() as u64);
-    let mean = |value: fn(&(f64, f64)) -> f64| logarithms.iter().map(value).sum::<f64>() / count;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let spread: f64 = logarithms.iter().map(|point| (point.0 - x).powi(2)).sum();
-    let slope = logarithms.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
-    (spread > 1e-9).then(|| (slope * (share.ln() - x) + y).exp())
-}
-
-/// Returns the work of local tasks per CPU time divided by that under no policy.
-fn local_work(column: &Column, columns: &[Column]) -> Option<Interval> {
-    let linux = of(columns, column.cell, Scheme::Linux)?;
-    (column.cell.tasks > 0 && column.scheme != Scheme::Linux)
-        .then(|| Interval::of(&column.ratios(linux, |run| run.local.rate())))
 }
 
 fn row(column: &Column, columns: &[Column]) -> Fields {
@@ -426,145 +396,4 @@ fn row(column: &Column, columns: &[Column]) -> Fields {
         .with("sent_percent", decimals(percent(2), 1))
         .with("changed_percent", decimals(changed, 1))
         .with("void", void)
-}
-
-/// Smallest work of local tasks per CPU time, of that without a policy. Chosen by us; no source.
-const LOCAL_WORK: f64 = 0.95;
-
-/// Policies that are judged.
-const JUDGED: [Scheme; 3] = [Scheme::Dynamic, Scheme::Predictive, Scheme::Carried];
-
-fn claims(columns: &[Column]) -> Vec<Claim> {
-    let is_loaded = |column: &&Column| column.cell.tasks >= 3;
-    let loaded = |scheme: Scheme| {
-        let over_pronto = |column: &&Column| column.cell.library == Library::Pronto;
-        columns.iter().filter(move |column| column.scheme == scheme).filter(is_loaded).filter(over_pronto)
-    };
-    let listed = |values: &[(String, Interval)]| {
-        let each = values
-            .iter()
-            .map(|(name, interval)| format!("{name} {:.3} ± {:.3}", interval.mean, interval.error));
-        each.collect::<Vec<_>>().join(", ")
-    };
-    let judge = |id, values: Vec<(String, Interval)>| {
-        let sides: Vec<_> = values.iter().map(|(_, interval)| interval.side_of(1.0)).collect();
-        let verdict = interval::verdict(Ordering::Less, &sides);
-        Claim::new(id, "by job, local tasks and policy", listed(&values), verdict)
-    };
-    let paper = [Scheme::Dynamic, Scheme::Predictive].into_iter().flat_map(loaded);
-    let paper: Vec<_> =
-        paper.filter_map(|column| Some((column.name(), against_linux(column, columns)?))).collect();
-    let beyond = JUDGED.into_iter().flat_map(loaded);
-    let beyond: Vec<_> =
-        beyond.filter_map(|column| Some((column.name(), beyond_share(column, columns)?))).collect();
-    let local = JUDGED.into_iter().flat_map(loaded);
-    let local: Vec<_> =
-        local.filter_map(|column| Some((column.name(), local_work(column, columns)?))).collect();
-    let mut claims = Vec::new();
-    if !paper.is_empty() {
-        claims.push(judge("S19-host", paper));
-    }
-    if !local.is_empty() {
-        let least = local.iter().map(|(_, interval)| interval.mean).fold(f64::INFINITY, f64::min);
-        let verdict = Verdict::from(least >= LOCAL_WORK);
-        claims.push(Claim::new("S24-host", listed(&local), decimals(least, 3), verdict).bar(LOCAL_WORK));
-    }
-    if !beyond.is_empty() {
-        claims.push(judge("S19-share", beyond));
-    }
-    let over_mpi = columns
-        .iter()
-        .filter(is_loaded)
-        .filter(|column| column.cell.library != Library::Pronto && column.scheme.is_adaptive());
-    let over_mpi: Vec<_> =
-        over_mpi.filter_map(|column| Some((column.name(), against_linux(column, columns)?))).collect();
-    if !over_mpi.is_empty() {
-        claims.push(judge("S14-host", over_mpi));
-    }
-    claims
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CELL: Cell = Cell { library: Library::Pronto, app: App::Is, tasks: 3 };
-
-    /// A column whose runs take `seconds`, with a share of the CPU and a rate of local work.
-    fn column(scheme: Scheme, seconds: f64, share: f64, units: u64) -> Column {
-        let run = |round: u32| {
-            let noise = 1.0 + f64::from(round % 2) * 1e-3;
-            let local = Work { units, cpu_ns: 1_000_000_000 };
-            Some(Timed {
-                seconds: seconds * noise,
-                share,
-                local,
-                samples: [100, 10, 5],
-                periods: 100,
-                changes: 3,
-            })
-        };
-        Column { cell: CELL, scheme, runs: (0..10).map(run).collect() }
-    }
-
-    /// Static weights with which the time is inversely proportional to the share.
-    fn fixed() -> Vec<Column> {
-        [(Scheme::Linux, 0.2), (Scheme::Low, 0.25), (Scheme::Middle, 0.4), (Scheme::High, 0.5)]
-            .map(|(scheme, share)| column(scheme, 1.0 / share, share, 1_000))
-            .into()
-    }
-
-    fn verdicts(mut columns: Vec<Column>) -> Vec<Verdict> {
-        columns.extend(fixed());
-        claims(&columns).iter().map(|claim| claim.verdict).collect()
-    }
-
-    #[test]
-    fn a_time_is_interpolated_between_the_static_weights() {
-        let columns = fixed();
-        let points: Vec<_> = columns
-            .iter()
-            .map(|column| (column.mean(|run| run.share), 1.0 / column.mean(|run| run.share)))
-            .collect();
-        assert!((interpolated(points, 0.3).unwrap() - 1.0 / 0.3).abs() < 1e-6);
-        assert_eq!(interpolated(vec![(0.2, 5.0), (0.2, 5.1)], 0.3), None);
-    }
-
-    #[test]
-    fn the_statements_can_fail() {
-        let holds = Verdict::Holds;
-        // Shorter than without a policy, and than with the same share by a static weight; local tasks are not disturbed.
-        let better = |scheme| column(scheme, 0.9 / 0.3, 0.3, 1_000);
-        assert_eq!(verdicts(vec![better(Scheme::Dynamic), better(Scheme::Predictive)]), [holds; 3]);
-        // Shorter only because of the share.
-        let bought = |scheme| column(scheme, 1.1 / 0.3, 0.3, 1_000);
-        let found = verdicts(vec![bought(Scheme::Dynamic), bought(Scheme::Predictive)]);
-        assert_eq!(found, [holds, holds, Verdict::DoesNotHold]);
-        // Longer, and local tasks lose.
-        let worse = |scheme| column(scheme, 6.0, 0.3, 900);
-        let found = verdicts(vec![worse(Scheme::Dynamic), worse(Scheme::Predictive)]);
-        assert_eq!(found, [Verdict::DoesNotHold; 3]);
-    }
-
-    #[test]
-    fn unmodified_programs_are_judged_apart() {
-        let over_mpi = |scheme, seconds| {
-            let mut column = column(scheme, seconds, 0.3, 1_000);
-            column.cell.library = Library::MpiYields;
-            column
-        };
-        let found = |carried: f64| {
-            let columns = [over_mpi(Scheme::Linux, 5.0), over_mpi(Scheme::Carried, carried)];
-            claims(&columns).iter().map(|claim| (claim.id, claim.verdict)).collect::<Vec<_>>()
-        };
-        assert_eq!(found(4.5), [("S14-host", Verdict::Holds)]);
-        assert_eq!(found(5.5), [("S14-host", Verdict::DoesNotHold)]);
-    }
-
-    #[test]
-    fn void_runs_are_left_out() {
-        let mut own = column(Scheme::Predictive, 2.0, 0.3, 1_000);
-        own.runs[0] = None;
-        assert_eq!(own.ratios(&column(Scheme::Linux, 4.0, 0.2, 1_000), |run| run.seconds).len(), 9);
-    }
 }
