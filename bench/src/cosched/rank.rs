@@ -49,7 +49,7 @@ impl Class {
     /// of about 1 ms, and an own number of iterations.
     pub(crate) const fn master_slave(self) -> MasterSlave {
         let iterations = match self {
-            Self::S => 200,
+            Self::S => 40,
             Self::W => 1_000,
             Self::A => 4_000,
         };

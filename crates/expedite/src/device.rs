@@ -392,6 +392,11 @@ pub enum Refused {
         "the device, the file or the user has its maximum number of flags: remove one first, or load the module with a higher user_flags"
     )]
     Full,
+    /// The kernel, or the memory control group of this process, has no memory for the request.
+    #[error(
+        "the kernel has no memory for the request: end programs, or raise the memory limit of the group of this one"
+    )]
+    NoMemory,
     /// The percentage of the flag never covers a slice.
     #[error("the percentage of the flag is too small for a single slice: raise it, or shorten the slice")]
     TooSmall,
@@ -413,6 +418,7 @@ impl From<Errno> for Refused {
             Errno::ENOENT => Self::Unknown,
             Errno::ESRCH => Self::NoThread,
             Errno::ENOSPC => Self::Full,
+            Errno::ENOMEM => Self::NoMemory,
             Errno::EMFILE => Self::TooManyDescriptors(descriptor_limit()),
             other => Self::System(other),
         }

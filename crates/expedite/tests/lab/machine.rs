@@ -97,6 +97,13 @@ impl<T: Send + 'static> Numbered<T> {
     }
 }
 
+/// Lets the calling thread run on each of this number of CPUs.
+pub(crate) fn allow(cpus: usize) {
+    let mut set = CpuSet::new();
+    (0..cpus).for_each(|cpu| set.set(cpu).unwrap());
+    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+}
+
 /// Binds the calling thread to one CPU.
 pub(crate) fn pin(cpu: usize) {
     let mut set = CpuSet::new();

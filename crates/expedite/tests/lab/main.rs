@@ -4,10 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod class;
+mod coverage;
 mod cpu_hotplug;
 mod crowd;
 mod device_wait;
 mod evasion;
+mod failed_allocations;
 mod follow;
 mod hostile;
 mod lifetime;

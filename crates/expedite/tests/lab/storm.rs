@@ -4,6 +4,8 @@
 
 use core::ffi::{c_ulong, c_void};
 use core::time::Duration;
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,9 +17,11 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use pronto_expedite::{Device, Flag};
+use pronto_sync::atomic::{AtomicU64, Ordering};
 
+use crate::coverage::Coverage;
 use crate::log::assert_no_kernel_warnings;
-use crate::machine::{Module, now, pin, until};
+use crate::machine::{Module, allow, now, pin, until};
 use crate::random::Random;
 
 /// Duration of each of the two tests in seconds; overridden by `PRONTO_SOAK_SECONDS`.
@@ -34,7 +38,8 @@ const WAIT_MS: u8 = 3;
 
 type Connection = Arc<(OwnedFd, OwnedFd)>;
 
-fn duration(seconds: u64) -> Duration {
+/// Returns the duration of a test.
+pub(crate) fn duration(seconds: u64) -> Duration {
     let soak = std::env::var("PRONTO_SOAK_SECONDS").ok().map(|text| text.parse().unwrap());
     Duration::from_secs(soak.unwrap_or(seconds))
 }
@@ -72,6 +77,19 @@ fn wait(end: &OwnedFd) {
     }
 }
 
+/// Binds the calling thread to one CPU, or to none.
+fn bind(random: &mut Random) {
+    let cpus = std::fs::read_dir("/sys/devices/system/cpu").unwrap();
+    let count = cpus.filter(|entry| is_cpu(&entry.as_ref().unwrap().file_name())).count();
+    if random.below(2) == 0 { pin(random.below(count)) } else { allow(count) }
+}
+
+/// Returns whether this is the folder of a CPU: `cpu0`.
+fn is_cpu(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Runs one thread of the storm.
 fn run_thread(seed: u64, connections: &Mutex<Vec<Connection>>) {
     let mut random = Random::new(seed);
@@ -100,7 +118,7 @@ fn run_thread(seed: u64, connections: &Mutex<Vec<Connection>>) {
                 let connection = Arc::clone(&connection);
                 std::thread::spawn(move || wait(&connection.0)).join().unwrap();
             }
-            591..=598 => pin(random.below(2)),
+            591..=598 => bind(&mut random),
             _ => {
                 let mut cat = Command::new("cat");
                 cat.stdin(one.try_clone().unwrap()).stdout(std::process::Stdio::null());
@@ -139,60 +157,174 @@ fn a_storm_leaves_no_state_behind() {
     assert_no_kernel_warnings();
 }
 
+/// A request of the device.
+#[derive(Clone)]
+struct Request {
+    number: c_ulong,
+    words: [u64; 32],
+    /// An address instead of that of the words.
+    wild: Option<usize>,
+}
+
+/// Numbers of the requests that the module knows, in the order of expedite.h.
+const NUMBERS: [c_ulong; 7] =
+    [0x4020_45e0, 0x4004_45e1, 0xc0a8_45e2, 0x4010_45e3, 0x80e0_45e4, 0x4004_45e5, 0x8020_45e6];
+
+/// The request that waits, with its time limit in the second word.
+const WAITS: c_ulong = NUMBERS[3];
+
+impl Request {
+    fn random(random: &mut Random, fds: &[i32]) -> Self {
+        let mut words = [0_u64; 32];
+        words.iter_mut().for_each(|word| *word = self::word(random, fds));
+        if random.below(2) == 0 {
+            words[0] = u64::from(random.pick(fds).cast_unsigned());
+        }
+        let number = match random.below(8) {
+            0 => c_ulong::from(random.next() & 0xffff_ffff),
+            _ => random.pick(&NUMBERS),
+        };
+        let wild = (random.below(8) == 0).then(|| usize::try_from(random.next()).unwrap());
+        Self { number, words, wild }.bounded()
+    }
+
+    /// Returns the request with up to three changes.
+    fn changed(&self, random: &mut Random, fds: &[i32]) -> Self {
+        let mut changed = self.clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(6);
+            changed.words[at] = match random.below(4) {
+                0 => changed.words[at] ^ (1 << random.below(64)),
+                1 => changed.words[at].wrapping_add(random.pick(&[1, u64::MAX, 1 << 32])),
+                _ => word(random, fds),
+            };
+        }
+        changed.bounded()
+    }
+
+    /// Bounds the wait, which could otherwise last for ever.
+    fn bounded(mut self) -> Self {
+        if self.number == WAITS {
+            self.words[1] %= 100_000;
+        }
+        self
+    }
+
+    /// Makes the request. Returns whether the module granted it.
+    fn make(&mut self, device: &Device) -> bool {
+        let argument: *mut c_void = match self.wild {
+            Some(address) => core::ptr::without_provenance_mut(address),
+            None => self.words.as_mut_ptr().cast(),
+        };
+        // SAFETY: the kernel checks the argument. Only queries write to it, at most 224 bytes. A random address is very
+        // unlikely to be one of the few that this process has mapped.
+        Errno::result(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), self.number, argument) }).is_ok()
+    }
+}
+
+fn word(random: &mut Random, fds: &[i32]) -> u64 {
+    match random.below(8) {
+        0..=3 => 0,
+        4 => random.next(),
+        5 => u64::from(random.pick(fds).cast_unsigned()),
+        6 => random.pick(&[1, u64::MAX, 1 << 31, 1 << 32, 0x7fff_ffff, u64::MAX >> 1]),
+        _ => random.next() % 4096,
+    }
+}
+
+/// Requests that have reached new code of the module, and that code. The threads of the fuzzer share them.
+#[derive(Default)]
+struct Corpus {
+    requests: Vec<Request>,
+    reached: HashSet<u64>,
+}
+
+/// Requests, by result.
+#[derive(Default)]
+struct Made {
+    granted: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Makes requests until the time is over. If the kernel records which code they reach, most of them are changed from one that has reached
+/// new code.
+fn make_requests(seed: u64, devices: &[Device], fds: &[i32], corpus: &Mutex<Corpus>, made: &Made) {
+    let mut random = Random::new(seed);
+    let coverage = Coverage::begin();
+    let (start, duration) = (now(), duration(REQUESTS_SECONDS));
+    while start.elapsed() < duration {
+        let device = &devices[random.below(devices.len())];
+        let known = {
+            let corpus = corpus.lock().unwrap();
+            let is_changed = random.below(4) > 0 && !corpus.requests.is_empty();
+            is_changed.then(|| corpus.requests[random.below(corpus.requests.len())].clone())
+        };
+        let mut request = match known {
+            Some(known) => known.changed(&mut random, fds),
+            None => Request::random(&mut random, fds),
+        };
+        let original = request.clone();
+        let is_granted = match &coverage {
+            Some(coverage) => {
+                let (is_granted, reached) = coverage.of(|| request.make(device));
+                corpus.lock().unwrap().learn(original, &reached);
+                is_granted
+            }
+            None => request.make(device),
+        };
+        let counter = if is_granted { &made.granted } else { &made.refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Corpus {
+    /// Keeps a request that has reached new code.
+    fn learn(&mut self, request: Request, reached: &[u64]) {
+        let before = self.reached.len();
+        self.reached.extend(reached);
+        if self.reached.len() > before {
+            self.requests.push(request);
+        }
+    }
+}
+
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn random_requests_do_no_harm() {
     let module = Module::load(&[]);
-    let mut random = Random::new(7);
-    let device = Device::open().unwrap();
+    let devices: Vec<_> = (0..3).map(|_| Device::open().unwrap()).collect();
     let (one, _other) = UnixStream::pair().unwrap();
     let (reader, _writer) = nix::unistd::pipe().unwrap();
     let event = EventFd::new().unwrap();
-    let fds =
-        [one.as_raw_fd(), reader.as_raw_fd(), event.as_fd().as_raw_fd(), device.as_fd().as_raw_fd(), 0, 1, 2];
-    let (start, duration) = (now(), duration(REQUESTS_SECONDS));
-    let (mut done, mut refused) = (0_u64, 0_u64);
-    while start.elapsed() < duration {
-        let mut words = [0_u64; 32];
-        for word in &mut words {
-            *word = match random.below(8) {
-                0..=3 => 0,
-                4 => random.next(),
-                5 => u64::from(random.pick(&fds).cast_unsigned()),
-                6 => random.pick(&[1, u64::MAX, 1 << 31, 1 << 32, 0x7fff_ffff, u64::MAX >> 1]),
-                _ => random.next() % 4096,
-            };
+    let fds = [
+        one.as_raw_fd(),
+        reader.as_raw_fd(),
+        event.as_fd().as_raw_fd(),
+        devices[0].as_fd().as_raw_fd(),
+        0,
+        1,
+        2,
+    ];
+    let (corpus, made) = (Mutex::default(), Made::default());
+    std::thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let (devices, fds, corpus, made) = (&devices, &fds, &corpus, &made);
+            scope.spawn(move || make_requests(seed + 7, devices, fds, corpus, made));
         }
-        if random.below(2) == 0 {
-            words[0] = u64::from(random.pick(&fds).cast_unsigned());
-        }
-        let number: c_ulong = match random.below(6) {
-            0 => 0x4020_45e0,
-            1 => 0x4004_45e1,
-            2 => 0xc0a8_45e2,
-            3 => 0x80e0_45e4,
-            4 => {
-                // Bounds the wait, which could otherwise last forever.
-                words[1] = random.next() % 100_000;
-                0x4010_45e3
-            }
-            _ => random.next() & 0xffff_ffff,
-        };
-        let argument: *mut c_void = match random.below(8) {
-            0 => core::ptr::without_provenance_mut(usize::try_from(random.next()).unwrap()),
-            _ => words.as_mut_ptr().cast(),
-        };
-        // SAFETY: the kernel checks the argument. Only queries write to it, at most 224 bytes. A random address is very
-        // unlikely to be one of the few that this process has mapped.
-        let result = Errno::result(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, argument) });
-        match result {
-            Ok(_) => done += 1,
-            Err(_) => refused += 1,
-        }
-    }
-    println!("{done} done, {refused} refused; {:?}", module.counters());
+    });
+    let Corpus { requests, reached } = corpus.into_inner().unwrap();
+    let (done, refused) = (made.granted.load(Ordering::Relaxed), made.refused.load(Ordering::Relaxed));
+    println!(
+        "{done} done, {refused} refused; {} addresses reached, by {} requests; {:?}",
+        reached.len(),
+        requests.len(),
+        module.counters()
+    );
     assert!(done > 0 && refused > done, "{done} {refused}");
-    drop((device, one, reader, event));
+    if Coverage::begin().is_some() {
+        assert!(requests.len() > NUMBERS.len(), "{} requests have reached new code", requests.len());
+    }
+    drop((devices, one, reader, event));
     until("no flag is left", || module.counters()["flags"] == 0);
     assert_no_kernel_warnings();
 }

@@ -8,6 +8,7 @@
 
 mod ends;
 #[path = "../lab/machine.rs"]
+#[expect(dead_code, reason = "other targets use the rest")]
 mod machine;
 
 use core::time::Duration;

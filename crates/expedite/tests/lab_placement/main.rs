@@ -10,11 +10,9 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 
 use nix::poll::{PollTimeout, poll};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use pronto_expedite::{Device, Flag};
 
-use machine::{Module, Numbered, pin, receive};
+use machine::{Module, Numbered, allow, pin, receive};
 
 /// CPUs of the machine.
 const CPUS: usize = 4;
@@ -36,15 +34,6 @@ fn cpu_of(pid: u32) -> i32 {
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(36).unwrap().parse().unwrap()
 }
 
-/// Allows the calling thread to run on all CPUs.
-fn unpin() {
-    let mut all = CpuSet::new();
-    for cpu in 0..CPUS {
-        all.set(cpu).unwrap();
-    }
-    sched_setaffinity(Pid::from_raw(0), &all).unwrap();
-}
-
 /// Sends messages to a handler that sleeps before each, and starts on the CPU of the process that computes. Returns how many of
 /// them it handled there.
 fn displaced(hog: u32, is_flagged: bool) -> usize {
@@ -62,7 +51,7 @@ fn displaced(hog: u32, is_flagged: bool) -> usize {
             // Ends on the hog's CPU, where it is the next time it wakes.
             let home = usize::try_from(cpu_of(hog)).unwrap();
             pin(home);
-            unpin();
+            allow(CPUS);
         }
     });
     let count = (0..MESSAGES).filter(|_| {

@@ -23,7 +23,15 @@ use crate::workspace::Workspace;
 const REVISION: &str = "1";
 
 /// Files in lab/ that are not copied to the guest.
-const NOT_SCRIPTS: &[&str] = &["README.md", "lab.toml", "module.toml", "bpf.toml", "debug.config"];
+const NOT_SCRIPTS: &[&str] = &[
+    "README.md",
+    "lab.toml",
+    "module.toml",
+    "bpf.toml",
+    "debug.config",
+    "debug-locks.config",
+    "debug-memory.config",
+];
 
 /// The files with which a machine boots.
 #[derive(Debug)]

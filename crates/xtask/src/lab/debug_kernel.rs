@@ -1,9 +1,10 @@
-//! A kernel with debugging checks, built from the source of the stock kernel: small, with all
-//! drivers built in. It is built on demand, and kept with the folder for building its modules.
+//! Kernels with debugging checks, built from the source of the stock kernel: small, with all
+//! drivers built in. Each is built on demand, and kept with the folder for building its modules.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
 use super::build::Image;
 use super::build_root::{self, Recipe, command};
@@ -14,16 +15,40 @@ use super::prune;
 use crate::workspace::Workspace;
 
 /// Increased when the same recipe gives another kernel.
-const REVISION: &str = "1";
+const REVISION: &str = "2";
 
 /// The folder of the cache in which it is built. The rest of the cache can be used meanwhile.
 const UNFINISHED: &str = "debug-build";
 
-/// The file of its settings, in lab/.
+/// The file of the settings that all kinds have, in lab/.
 const SETTINGS: &str = "debug.config";
 
-/// The end of its release name.
-const ENDING: &str = "-pronto-debug";
+/// The checks of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    /// Orders of locks (lockdep), with Rust
+    Locks,
+    /// Accesses to memory (KASAN), without Rust
+    Memory,
+}
+
+impl Kind {
+    /// Returns the file of its own settings, in lab/.
+    const fn settings(self) -> &'static str {
+        match self {
+            Self::Locks => "debug-locks.config",
+            Self::Memory => "debug-memory.config",
+        }
+    }
+
+    /// Returns the end of its release name.
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Locks => "-pronto-locks",
+            Self::Memory => "-pronto-memory",
+        }
+    }
+}
 
 /// Sources that none of our settings needs; unpacking them would take longer than unpacking all others.
 const LEFT_PACKED: &[&str] = &[
@@ -48,20 +73,21 @@ struct Files {
 ///
 /// # Errors
 /// A package is not available, or the kernel does not build.
-pub(super) fn provide(workspace: &Workspace, image: Image) -> Result<Image> {
-    let files = files(workspace, &image.kernel())?;
+pub(super) fn provide(workspace: &Workspace, image: Image, kind: Kind) -> Result<Image> {
+    let files = files(workspace, &image.kernel(), kind)?;
     Ok(image.with_kernel(files.folder.join("vmlinux"), files.folder.join("root"), files.kernel))
 }
 
-fn files(workspace: &Workspace, stock: &Kernel) -> Result<Files> {
+fn files(workspace: &Workspace, stock: &Kernel, kind: Kind) -> Result<Files> {
     let read = |name: &str| {
         let file = workspace.root.join("lab").join(name);
         std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     };
-    let (settings, recipe_text) = (read(SETTINGS)?, read("module.toml")?);
+    let settings = format!("{}{}", read(SETTINGS)?, read(kind.settings())?);
+    let recipe_text = read("module.toml")?;
     let recipe: Recipe = toml::from_str(&recipe_text).context("lab/module.toml is invalid")?;
     let upstream = stock.version.split('-').next().unwrap_or(&stock.version);
-    let kernel = Kernel { release: format!("{upstream}{ENDING}"), version: stock.version.clone() };
+    let kernel = Kernel { release: format!("{upstream}{}", kind.ending()), version: stock.version.clone() };
     let cache = Cache::open()?;
     let pieces = [REVISION, &settings, &recipe_text, &stock.version].map(str::as_bytes);
     let folder = cache.path("debug").join(key(&pieces));
@@ -72,7 +98,7 @@ fn files(workspace: &Workspace, stock: &Kernel) -> Result<Files> {
             let scratch = part.scratch(&lock)?;
             let root = scratch.join("root");
             build_root::unpack_source(&cache, &cache.lock()?, &recipe, &kernel, &root)?;
-            make(&scratch, &root, &kernel, &settings, &folder)?;
+            make(&scratch, &root, &kernel, (kind, &settings), &folder)?;
             part.scratch(&lock)?;
         }
     }
@@ -80,7 +106,13 @@ fn files(workspace: &Workspace, stock: &Kernel) -> Result<Files> {
     Ok(Files { folder, kernel })
 }
 
-fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Path) -> Result<()> {
+fn make(
+    scratch: &Path,
+    root: &Path,
+    kernel: &Kernel,
+    (kind, settings): (Kind, &str),
+    place: &Path,
+) -> Result<()> {
     let source = kernel.source();
     let run = |step: &Step, words: &[&str]| step.run_to(&mut command(root, &[], words)?, || 0);
 
@@ -94,7 +126,7 @@ fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Pa
 
     let step = Step::begin("kernel's configuration");
     let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, usize::from));
-    let local = format!("LOCALVERSION={ENDING}");
+    let local = format!("LOCALVERSION={}", kind.ending());
     // The build may take an hour, so it has the lowest priority.
     let make = ["nice", "-n", "19", "make", "-s", "-C", &source, &local, &jobs];
     run(&step, &[&make[..], &["tinyconfig"]].concat())?;
@@ -105,16 +137,23 @@ fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Pa
     let refused = refused(settings, &std::fs::read_to_string(&file)?);
     ensure!(
         refused.is_empty(),
-        "the kernel does not take these lines of lab/{SETTINGS}: {}",
+        "the kernel does not take these lines of lab/{SETTINGS} and lab/{}: {}",
+        kind.settings(),
         refused.join(" ")
     );
     step.done(&format!("{} settings", settings_of(settings).count()));
 
     let step = Step::begin("kernel");
     run(&step, &[&make[..], &["vmlinux", "modules"]].concat())?;
-    let vmlinux = scratch.join("vmlinux");
     let built = file.with_file_name("vmlinux");
-    std::fs::copy(&built, &vmlinux).context("the build did not produce a kernel")?;
+    ensure!(built.is_file(), "the build did not produce a kernel");
+    let inside = |name: &str| format!("{source}/{name}");
+    // The machine boots without the debug data, and modules are compiled with the type data.
+    run(&step, &["objcopy", "--strip-debug", &inside("vmlinux"), &inside("vmlinux.boots")])?;
+    run(&step, &["objcopy", "--only-section=.BTF", &inside("vmlinux"), &inside("vmlinux.types")])?;
+    let vmlinux = scratch.join("vmlinux");
+    std::fs::rename(file.with_file_name("vmlinux.boots"), &vmlinux)?;
+    std::fs::rename(file.with_file_name("vmlinux.types"), &built)?;
     // The remaining files are those against which modules are compiled.
     let objects = [
         "find",
@@ -130,7 +169,6 @@ fn make(scratch: &Path, root: &Path, kernel: &Kernel, settings: &str, place: &Pa
         "-delete",
     ];
     run(&step, &objects)?;
-    std::fs::remove_file(built)?;
     let headers = root.join(build_root::headers(kernel).trim_start_matches('/'));
     std::os::unix::fs::symlink(&source, headers)?;
     step.done(&kernel.release);
@@ -166,13 +204,19 @@ mod tests {
 
     #[test]
     fn the_settings_of_this_tree_have_the_checks() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(SETTINGS);
-        let text = std::fs::read_to_string(file).unwrap();
-        let settings: Vec<_> = settings_of(&text).collect();
-        assert!(settings.contains(&"CONFIG_PROVE_LOCKING=y") && settings.contains(&"CONFIG_RUST=y"));
-        let mut sorted = settings.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(sorted.len(), settings.len(), "a setting occurs twice");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        for (kind, check, has_rust) in
+            [(Kind::Locks, "CONFIG_PROVE_LOCKING=y", true), (Kind::Memory, "CONFIG_KASAN=y", false)]
+        {
+            let text = read(SETTINGS) + &read(kind.settings());
+            let settings: Vec<_> = settings_of(&text).collect();
+            assert!(settings.contains(&check) && settings.contains(&"CONFIG_FAILSLAB=y"), "{kind:?}");
+            assert_eq!(settings.contains(&"CONFIG_RUST=y"), has_rust, "{kind:?}");
+            let mut sorted = settings.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), settings.len(), "{kind:?}: a setting occurs twice");
+        }
     }
 }

@@ -58,9 +58,9 @@ pub(crate) struct Options {
     /// Debian's version of the kernel (7.3.4, or 7.2.12-1~bpo13+1; 6.12.117-rt has PREEMPT_RT) instead of the one in lab/lab.toml
     #[arg(long, global = true, value_name = "VERSION")]
     kernel: Option<String>,
-    /// Boot a kernel of the same version with debugging checks, for tests of modules; build it if necessary
-    #[arg(long, global = true)]
-    debug_kernel: bool,
+    /// Boot a kernel of the same version with debugging checks (`locks` without a value), for tests of modules; build it if necessary
+    #[arg(long, global = true, value_enum, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "locks")]
+    debug_kernel: Option<debug_kernel::Kind>,
     /// Form of modules that have two; without it, `rust` if the kernel has Rust
     #[arg(long, global = true, value_enum)]
     form: Option<portable::Form>,
@@ -70,7 +70,7 @@ pub(crate) struct Options {
 enum Command {
     /// Fetch the kernel and the tools, and build the image. Does nothing if it exists.
     Build,
-    /// Build the kernel with debugging checks. Takes 15 minutes to an hour, once.
+    /// Build a kernel with debugging checks: that of `--debug-kernel`. Takes 15 minutes to an hour, once.
     DebugKernel,
     /// Remove from the cache what was not used for a month (images: for two days).
     Clean(prune::Options),
@@ -135,7 +135,10 @@ impl MachineOptions {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let image = || {
         let image = build::provide(workspace, options.kernel.as_deref())?.with_form(options.form);
-        if options.debug_kernel { debug_kernel::provide(workspace, image) } else { Ok(image) }
+        match options.debug_kernel {
+            Some(kind) => debug_kernel::provide(workspace, image, kind),
+            None => Ok(image),
+        }
     };
     let code = match &options.command {
         Command::Build => {
@@ -146,7 +149,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             return Ok(ExitCode::SUCCESS);
         }
         Command::DebugKernel => {
-            println!("{}", debug_kernel::provide(workspace, image()?)?);
+            let kind = options.debug_kernel.unwrap_or(debug_kernel::Kind::Locks);
+            let stock = build::provide(workspace, options.kernel.as_deref())?;
+            println!("{}", debug_kernel::provide(workspace, stock, kind)?);
             return Ok(ExitCode::SUCCESS);
         }
         Command::Clean(options) => return prune::run(options).map(|()| ExitCode::SUCCESS),
