@@ -108,8 +108,7 @@ impl Hog {
 
     /// Returns its CPU time, in ticks of 10 ms.
     fn time(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        stat.rsplit_once(") ").unwrap().1.split(' ').nth(11).unwrap().parse().unwrap()
+        time_of(self.0.id())
     }
 
     /// Waits until the process has run for some time more.
@@ -193,6 +192,95 @@ fn the_scheduler_starts_again_after_a_change_of_cpus() {
     loader.signal(Signal::SIGTERM);
     let (succeeded, text, errors) = loader.end();
     assert!(succeeded, "{text}{errors}");
+}
+
+/// A program under `pronto coschedule run` with weights of the scheduler, on CPU 0.
+struct Coscheduled {
+    run: Child,
+    /// Number of the program.
+    program: u32,
+}
+
+impl Coscheduled {
+    fn start() -> Self {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_pronto"));
+        run.args([
+            "coschedule",
+            "run",
+            "--policy",
+            "static",
+            "--actuator",
+            "scx",
+            "--state",
+            "/tmp/lab-scx-state",
+            "--",
+        ]);
+        run.args(["taskset", "-c", "0", "sh", "-c", "echo $$; while :; do :; done"]);
+        let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { run, program: line.trim().parse().unwrap() }
+    }
+}
+
+impl Drop for Coscheduled {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ended = kill(Pid::from_raw(self.program.cast_signed()), Signal::SIGKILL);
+        let _ended = self.run.kill();
+        let _reaped = self.run.wait();
+    }
+}
+
+/// Returns the CPU time of one process divided by that of another, while both together use 2 s.
+fn ratio(one: u32, other: u32) -> f64 {
+    let times = || [one, other].map(time_of);
+    let before = times();
+    let mut used = [0; 2];
+    until("the processes have run", || {
+        let now = times();
+        used = [now[0] - before[0], now[1] - before[1]];
+        used.iter().sum::<u64>() > 200
+    });
+    println!("{used:?} ticks");
+    f64::from(u32::try_from(used[0]).unwrap()) / f64::from(u32::try_from(used[1]).unwrap().max(1))
+}
+
+/// Returns the CPU time of a process, in ticks of 10 ms.
+fn time_of(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(11).unwrap().parse().unwrap()
+}
+
+/// Shows: operations.coschedule-scx
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_coscheduled_program_has_its_weight_until_coscheduler_or_loader_is_killed() {
+    let _alone = alone();
+    let other = Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
+    let other = Hog(other);
+    let mut loader = Loader::start();
+    let mut coscheduled = Coscheduled::start();
+    // The weight is 4.
+    let with_weight = ratio(coscheduled.program, other.0.id());
+    assert!((3.0..5.0).contains(&with_weight), "{with_weight}");
+    coscheduled.run.kill().unwrap();
+    coscheduled.run.wait().unwrap();
+    let without = ratio(coscheduled.program, other.0.id());
+    assert!((0.7..1.4).contains(&without), "{without} after the end of the coscheduler");
+    drop(coscheduled);
+    let coscheduled = Coscheduled::start();
+    let with_weight = ratio(coscheduled.program, other.0.id());
+    assert!((3.0..5.0).contains(&with_weight), "{with_weight}");
+    loader.signal(Signal::SIGKILL);
+    loader.child.wait().unwrap();
+    until("the kernel's own scheduler runs", || state() == "disabled");
+    let without = ratio(coscheduled.program, other.0.id());
+    assert!((0.7..1.4).contains(&without), "{without} after the end of the loader");
+    // The next loader gives the weight again.
+    let loader = Loader::start();
+    until("the weight is given again", || ratio(coscheduled.program, other.0.id()) > 3.0);
+    drop((coscheduled, other, loader));
 }
 
 fn refusal(output: &Output) -> String {

@@ -138,6 +138,14 @@ struct {
 	__type(value, struct flag);
 } flags SEC(".maps");
 
+/* Written by the loader, for the main threads of processes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct weight);
+} weights SEC(".maps");
+
 /* The loader sets the sizes of the next three. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -215,15 +223,24 @@ static struct cpu_state *cpu_of(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* Weights are those of nice values. Another source of weights would be read here. */
-static u64 weight_of(const struct task_struct *p)
+/* Weights are those of nice values, multiplied by that of the process, if the loader has given it one. */
+static u64 weight_of(struct task_struct *p)
 {
-	return p->scx.weight ?: 1;
+	struct task_struct *leader = p->group_leader;
+	struct weight *weight = leader ? bpf_task_storage_get(&weights, leader, 0, 0) : NULL;
+	u64 hundredths = weight ? weight->hundredths : WEIGHT_LEAST;
+
+	/* The others keep their part, whatever the loader has written. */
+	if (hundredths < WEIGHT_LEAST)
+		hundredths = WEIGHT_LEAST;
+	if (hundredths > WEIGHT_MOST)
+		hundredths = WEIGHT_MOST;
+	return (p->scx.weight ?: 1) * hundredths;
 }
 
-static u64 virtual_time(const struct task_struct *p, u64 span)
+static u64 virtual_time(struct task_struct *p, u64 span)
 {
-	return span * WEIGHT / weight_of(p);
+	return span * WEIGHT * WEIGHT_LEAST / weight_of(p);
 }
 
 static void set_slice(struct task_struct *p, u64 slice)

@@ -9,7 +9,7 @@
 #include "budget.h"
 
 /* Increased with each change of a structure below, or of its meaning. */
-#define PRONTO_SCX_VERSION 1
+#define PRONTO_SCX_VERSION 2
 
 /* Section .rodata.parameters: the loader sets all but `version`. */
 struct parameters {
@@ -47,6 +47,16 @@ struct report {
 /* Value of the map `flags`, whose key is a pidfd: a thread to boost. */
 struct flag {
 	u32 payer;		/* user whose account pays */
+	u32 reserved;
+};
+
+/* Bounds of a weight, in hundredths of the one that the nice value gives. */
+#define WEIGHT_LEAST 100
+#define WEIGHT_MOST 1000
+
+/* Value of the map `weights`, whose key is a pidfd of a main thread: a process whose threads have another weight. */
+struct weight {
+	u32 hundredths;
 	u32 reserved;
 };
 

@@ -21,7 +21,27 @@ use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::weight::Weight;
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
+use crate::params::choices;
 use crate::placement::{Cpu, pin};
+
+choices! {
+    /// The means by which processes get their weights.
+    pub(crate) enum Means {
+        /// Nice values.
+        Nice = "nice",
+        /// Weights of the BPF scheduler, which then runs for all processes.
+        Scheduler = "scx",
+    }
+}
+
+impl Means {
+    const fn kind(self) -> ActuatorKind {
+        match self {
+            Self::Nice => ActuatorKind::Nice,
+            Self::Scheduler => ActuatorKind::Scheduler,
+        }
+    }
+}
 
 /// The rules of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +49,7 @@ pub(crate) struct Rules {
     pub(crate) policy: Policy,
     pub(crate) past: Share,
     pub(crate) most: Weight,
+    pub(crate) actuator: Means,
 }
 
 /// Time between two samples.
@@ -61,7 +82,7 @@ impl Coscheduled {
                 period: PERIOD,
                 past: Past::Fixed(rules.past),
                 most: rules.most,
-                actuator: Choice::Only(ActuatorKind::Nice),
+                actuator: Choice::Only(rules.actuator.kind()),
                 groups: processes.iter().map(group).collect(),
                 state: folder,
             };

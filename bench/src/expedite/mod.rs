@@ -8,7 +8,7 @@ mod load;
 mod machine;
 mod metronome;
 mod node;
-mod scheduler;
+pub(crate) mod scheduler;
 mod sender;
 mod victim;
 

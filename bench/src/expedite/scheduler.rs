@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use nix::errno::Errno;
 use pronto_expedite::schedule::{CALLER, Class, schedule};
 use pronto_expedite::scx::{Counters, SOCKET};
+use pronto_sched_policy::policy::weight::Weight;
 use pronto_scx::{Flags, Loaded, Messages, Server, Settings};
 
 /// Class of the serving thread, so that it loads the scheduler although other processes compute. It sleeps while messages are measured.
@@ -28,13 +29,13 @@ enum Command {
 
 /// The server and its scheduler; both end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Scheduler {
+pub(crate) struct Scheduler {
     commands: Option<Sender<Command>>,
     done: Receiver<anyhow::Result<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Flags while the kernel's own scheduler runs. The server keeps them for the next load.
+/// Flags and weights while the kernel's own scheduler runs. The server keeps them for the next load.
 struct Unloaded;
 
 impl Flags for Unloaded {
@@ -46,6 +47,10 @@ impl Flags for Unloaded {
         Ok(())
     }
 
+    fn weigh(&self, _: BorrowedFd<'_>, _: Weight) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn counters(&self) -> Counters {
         Counters::default()
     }
@@ -53,7 +58,7 @@ impl Flags for Unloaded {
 
 impl Scheduler {
     /// Starts the server. Fails if the scheduler of that object file cannot be loaded.
-    pub(super) fn start(object: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(object: &Path) -> anyhow::Result<Self> {
         let object = object.to_owned();
         let ((commands, receiver), (sender, done)) = (channel(), channel());
         let thread = thread::Builder::new().name("scheduler".into()).spawn(move || {
@@ -68,11 +73,11 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    pub(super) fn load(&self) -> anyhow::Result<()> {
+    pub(crate) fn load(&self) -> anyhow::Result<()> {
         self.command(Command::Load)
     }
 
-    pub(super) fn unload(&self) -> anyhow::Result<()> {
+    pub(crate) fn unload(&self) -> anyhow::Result<()> {
         self.command(Command::Unload)
     }
 

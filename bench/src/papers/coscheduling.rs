@@ -227,9 +227,10 @@ const ROWS: &[Row] = &[
         text: "The mechanism belongs in the kernel: a daemon or a system call would cost too much.",
         state: State::Partly,
         code: &["crates/coschedule/src/diag/mod.rs", "crates/coschedule/src/coscheduler.rs"],
-        runs: &["cosched-cost"],
+        runs: &["cosched-cost", "cosched-lab"],
         tests: &["bench/src/experiments/cosched_cost.rs::the_statements_can_fail"],
-        remark: "The cost of the daemon is measured; the forms in the kernel are not built.",
+        remark: "The daemon's cost is measured, and the effect of its weights as nice values and in a BPF scheduler (kernel/scx). In both cases \
+             the daemon decides; a kernel that reads the queues itself is not built.",
         statements: &[
             Statement {
                 id: "S13",
@@ -239,6 +240,11 @@ const ROWS: &[Row] = &[
             Statement {
                 id: "S13-ours",
                 text: "Sockets of a group whose queues a daemon reads every 10 ms with 1 % of a CPU",
+                published: Published::Nothing,
+            },
+            Statement {
+                id: "S13-lab",
+                text: "Jobs gain more from carried pressure if a scheduler in the kernel has the weights than from the daemon's nice values",
                 published: Published::Nothing,
             },
         ],

@@ -10,23 +10,34 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg};
+use pronto_expedite::scx::Request;
 
-/// A packet: its first byte, and the first descriptor that came with it.
+/// A packet, and the first descriptor that came with it.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    /// The first byte; `None` at the end of the connection.
-    pub(crate) byte: Option<u8>,
+    bytes: [u8; LONGEST],
+    length: usize,
     pub(crate) descriptor: Option<OwnedFd>,
 }
 
-/// Receives a packet, and drops what is beyond its first byte and descriptor.
+/// Bytes of the longest packet that is a request, and one more, so that a longer one is recognised.
+const LONGEST: usize = Request::LENGTH + 1;
+
+impl Packet {
+    /// Returns the bytes; none at the end of the connection.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Receives a packet, and drops what is beyond its first bytes and descriptor.
 ///
 /// # Errors
 /// `EAGAIN` if there is none.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Packet, Errno> {
-    let mut byte = [0];
+    let mut bytes = [0; LONGEST];
     let mut space = cmsg_space!(RawFd);
-    let mut parts = [IoSliceMut::new(&mut byte)];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
     let length = message.bytes;
@@ -36,7 +47,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Packet, Errno> {
             descriptors.extend(numbers.into_iter().map(owned));
         }
     }
-    Ok(Packet { byte: (length > 0).then_some(byte[0]), descriptor: descriptors.into_iter().next() })
+    Ok(Packet { bytes, length, descriptor: descriptors.into_iter().next() })
 }
 
 /// Takes ownership of a descriptor that the kernel has just installed.

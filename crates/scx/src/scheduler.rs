@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use pronto_expedite::scx::{Counters, KERNEL};
+use pronto_sched_policy::policy::weight::Weight;
 
 use crate::libbpf::{Attached, Fault, Libbpf, NotOpened, Object, Unusable};
 use crate::server::Flags;
 use crate::settings::{NeverCovers, Settings};
-use crate::shared::{RawFlag, RawParameters, RawReport, VERSION};
+use crate::shared::{RawFlag, RawParameters, RawReport, RawWeight, VERSION};
 
 /// Accounts of users: at least this number, and 64 for each CPU, as in the kernel module. An account takes 64 bytes.
 const ACCOUNTS: u32 = 4_096;
@@ -222,6 +223,14 @@ impl Flags for Loaded {
 
     fn unflag(&self, thread: BorrowedFd<'_>) -> Result<(), Errno> {
         self.0.object().map(c"flags").ok_or(Errno::ENOENT)?.remove(&thread.as_raw_fd())
+    }
+
+    fn weigh(&self, main_thread: BorrowedFd<'_>, weight: Weight) -> Result<(), Errno> {
+        let map = self.0.object().map(c"weights").ok_or(Errno::ENOENT)?;
+        if weight == Weight::ORDINARY {
+            return map.remove(&main_thread.as_raw_fd());
+        }
+        map.set(&main_thread.as_raw_fd(), &RawWeight { hundredths: weight.as_hundredths(), reserved: 0 })
     }
 
     fn counters(&self) -> Counters {

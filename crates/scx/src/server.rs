@@ -1,8 +1,8 @@
-//! The server: flags threads for other processes, each for as long as its connection is open.
+//! The server: flags threads and gives processes weights for other processes, each for as long as its connection is open.
 //!
 //! # Invariants
-//! 1. A thread has a flag only while a connection that asked for it is open, or until it ends.
-//! 2. A thread is flagged for its own user, or for root.
+//! 1. A thread has a flag, and a process a weight, only while a connection that asked for it is open, or until it ends.
+//! 2. A thread is flagged for its own user, or for root. A process gets a weight from root.
 
 use core::time::Duration;
 use std::fs;
@@ -18,6 +18,7 @@ use nix::sys::socket::{
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, chown, getpid};
 use pronto_expedite::scx::{Counters, Reply, Request, Scheduler};
+use pronto_sched_policy::policy::weight::Weight;
 
 use crate::packet;
 
@@ -35,7 +36,7 @@ const BACKLOG: i32 = 64;
 /// Maximum number of requests of one connection that are served before those of others.
 const REQUESTS: usize = 16;
 
-/// Where flags are stored, and the counters of their effects.
+/// Where flags and weights are stored, and the counters of their effects.
 pub trait Flags {
     /// Flags a thread, whose boosts the user `payer` pays for.
     ///
@@ -48,6 +49,12 @@ pub trait Flags {
     /// # Errors
     /// The thread has no flag, or has ended.
     fn unflag(&self, thread: BorrowedFd<'_>) -> Result<(), Errno>;
+
+    /// Gives the process of a main thread a weight, relative to that of its nice value. The ordinary one removes it.
+    ///
+    /// # Errors
+    /// `ESRCH` or `ENOENT` if the thread has ended, or has no weight that could be removed; `ENOMEM` if memory is short.
+    fn weigh(&self, main_thread: BorrowedFd<'_>, weight: Weight) -> Result<(), Errno>;
 
     /// Returns the counters.
     fn counters(&self) -> Counters;
@@ -78,12 +85,21 @@ pub struct Server {
     clients: Vec<Client>,
 }
 
-/// A connection, and the threads that it has flagged.
+/// A connection, the threads that it has flagged, and the processes to which it has given weights.
 #[derive(Debug)]
 struct Client {
     socket: OwnedFd,
     user: u32,
     threads: Vec<Flagged>,
+    processes: Vec<Weighed>,
+}
+
+/// A process with a weight.
+#[derive(Debug)]
+struct Weighed {
+    pid: i32,
+    weight: Weight,
+    main_thread: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -157,13 +173,13 @@ impl Server {
         }
         let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         let (accepts, ready) = ready.split_first().map_or((false, &[][..]), |(first, rest)| (*first, rest));
-        let mut left = THREADS.saturating_sub(self.clients.iter().map(|client| client.threads.len()).sum());
+        let mut left = THREADS.saturating_sub(self.clients.iter().map(Client::held).sum());
         let mut ready = ready.iter();
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            let before = client.threads.len();
+            let before = client.held();
             let stays = !is_ready || client.serve(left, flags);
-            left = (left + before).saturating_sub(client.threads.len());
+            left = (left + before).saturating_sub(client.held());
             stays
         });
         if accepts {
@@ -179,13 +195,21 @@ impl Server {
             let Ok(number) = accept4(self.listener.as_raw_fd(), flags) else { return };
             let socket = packet::owned(number);
             if let Ok(peer) = getsockopt(&socket, sockopt::PeerCredentials) {
-                self.clients.push(Client { socket, user: peer.uid(), threads: Vec::new() });
+                self.clients.push(Client {
+                    socket,
+                    user: peer.uid(),
+                    threads: Vec::new(),
+                    processes: Vec::new(),
+                });
             }
         }
     }
 
-    /// Sets all flags again, in a scheduler that was just loaded.
+    /// Sets all flags and weights again, in a scheduler that was just loaded.
     pub fn flag_again(&self, flags: &impl Flags) {
+        for weighed in self.clients.iter().flat_map(|client| &client.processes) {
+            let _ended = flags.weigh(weighed.main_thread.as_fd(), weighed.weight);
+        }
         for flagged in self.clients.iter().flat_map(|client| &client.threads) {
             // A thread that has ended needs no flag.
             let _ended = flags.flag(flagged.thread.as_fd(), flagged.payer);
@@ -206,41 +230,62 @@ impl Drop for Server {
 }
 
 impl Client {
-    /// Serves its requests. Returns false at the end of the connection, after all its flags were removed.
+    /// Returns the number of descriptors of threads that it holds.
+    const fn held(&self) -> usize {
+        self.threads.len() + self.processes.len()
+    }
+
+    /// Serves its requests. Returns false at the end of the connection, after all its flags and weights were removed.
     fn serve(&mut self, left: usize, flags: &impl Flags) -> bool {
-        let room = left + self.threads.len();
-        for _ in 0..REQUESTS {
-            let packet = match packet::receive(self.socket.as_fd()) {
-                Ok(packet) => packet,
-                Err(Errno::EAGAIN | Errno::EINTR) => return true,
-                Err(_) => break,
-            };
-            let Some(byte) = packet.byte else { break };
-            let result = self.handle(byte, packet.descriptor, room, flags);
-            let reply = Reply { result, counters: flags.counters() }.to_bytes();
-            // A client that does not read its replies is not worth waiting for.
-            let sent = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
-            if sent.is_err() {
-                break;
-            }
+        if self.answer(left, flags) {
+            return true;
         }
         for flagged in self.threads.drain(..) {
             let _ended = flags.unflag(flagged.thread.as_fd());
         }
+        for weighed in self.processes.drain(..) {
+            let _ended = flags.weigh(weighed.main_thread.as_fd(), Weight::ORDINARY);
+        }
         false
+    }
+
+    /// Answers the requests that have arrived, up to a maximum. Returns false at the end of the connection.
+    fn answer(&mut self, left: usize, flags: &impl Flags) -> bool {
+        let room = left + self.held();
+        for _ in 0..REQUESTS {
+            let packet = match packet::receive(self.socket.as_fd()) {
+                Ok(packet) => packet,
+                Err(Errno::EAGAIN | Errno::EINTR) => return true,
+                Err(_) => return false,
+            };
+            if packet.bytes().is_empty() {
+                return false;
+            }
+            let result = match Request::from_bytes(packet.bytes()) {
+                Some(request) => self.handle(request, packet.descriptor, room, flags),
+                None => Err(Errno::EINVAL),
+            };
+            let reply = Reply { result, counters: flags.counters() }.to_bytes();
+            // A client that does not read its replies is not worth waiting for.
+            let sent = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+            if sent.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     fn handle(
         &mut self,
-        byte: u8,
+        request: Request,
         thread: Option<OwnedFd>,
         room: usize,
         flags: &impl Flags,
     ) -> Result<(), Errno> {
-        let request = Request::from_byte(byte).ok_or(Errno::EINVAL)?;
         match (request, thread) {
             (Request::Counters, _) => Ok(()),
-            (Request::Flag | Request::Unflag, None) => Err(Errno::EBADF),
+            (Request::Flag | Request::Unflag | Request::Weigh(_), None) => Err(Errno::EBADF),
+            (Request::Weigh(hundredths), Some(thread)) => self.weigh(thread, hundredths, room, flags),
             (Request::Flag, Some(thread)) => self.flag(thread, room, flags),
             (Request::Unflag, Some(thread)) => {
                 let tid = number_of(thread.as_fd())?;
@@ -256,17 +301,54 @@ impl Client {
         if self.user != 0 && self.user != user {
             return Err(Errno::EPERM);
         }
-        if self.threads.len() >= room.min(THREADS_OF_CLIENT) {
-            self.threads.retain(|flagged| !has_ended(flagged.thread.as_fd()));
+        if self.held() >= room.min(THREADS_OF_CLIENT) {
+            self.forget_ended();
         }
         // A thread that is flagged twice has one flag.
         self.threads.retain(|flagged| flagged.tid != tid);
-        if self.threads.len() >= room.min(THREADS_OF_CLIENT) {
+        if self.held() >= room.min(THREADS_OF_CLIENT) {
             return Err(Errno::ENOSPC);
         }
         flags.flag(thread.as_fd(), user)?;
         self.threads.push(Flagged { tid, payer: user, thread });
         Ok(())
+    }
+
+    fn weigh(
+        &mut self,
+        main_thread: OwnedFd,
+        hundredths: u16,
+        room: usize,
+        flags: &impl Flags,
+    ) -> Result<(), Errno> {
+        if self.user != 0 {
+            return Err(Errno::EPERM);
+        }
+        let weight = Weight::hundredths(hundredths.into());
+        if weight.as_hundredths() != u32::from(hundredths) {
+            return Err(Errno::ERANGE);
+        }
+        let pid = number_of(main_thread.as_fd())?;
+        let known = self.processes.iter().position(|weighed| weighed.pid == pid);
+        let known = known.map(|index| self.processes.swap_remove(index));
+        if weight == Weight::ORDINARY {
+            return known.map_or(Ok(()), |_| flags.weigh(main_thread.as_fd(), weight));
+        }
+        if self.held() >= room.min(THREADS_OF_CLIENT) {
+            self.forget_ended();
+        }
+        if self.held() >= room.min(THREADS_OF_CLIENT) {
+            return Err(Errno::ENOSPC);
+        }
+        flags.weigh(main_thread.as_fd(), weight)?;
+        self.processes.push(Weighed { pid, weight, main_thread });
+        Ok(())
+    }
+
+    /// Closes the descriptors of threads and processes that have ended.
+    fn forget_ended(&mut self) {
+        self.threads.retain(|flagged| !has_ended(flagged.thread.as_fd()));
+        self.processes.retain(|weighed| !has_ended(weighed.main_thread.as_fd()));
     }
 }
 
@@ -321,13 +403,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use nix::unistd::gettid;
+    use pronto_expedite::process::thread_descriptor;
     use pronto_expedite::scx::Refused;
 
     use super::*;
 
-    /// Flags in a table, by the numbers of the threads.
+    /// Flags and weights in tables, by the numbers of the threads.
     #[derive(Debug, Default)]
-    struct Table(RefCell<BTreeMap<i32, u32>>);
+    struct Table(RefCell<BTreeMap<i32, u32>>, RefCell<BTreeMap<i32, Weight>>);
 
     impl Flags for Table {
         fn flag(&self, thread: BorrowedFd<'_>, payer: u32) -> Result<(), Errno> {
@@ -339,9 +422,19 @@ mod tests {
             self.0.borrow_mut().remove(&number_of(thread)?).map(drop).ok_or(Errno::ENOENT)
         }
 
+        fn weigh(&self, main_thread: BorrowedFd<'_>, weight: Weight) -> Result<(), Errno> {
+            let pid = number_of(main_thread)?;
+            if weight == Weight::ORDINARY {
+                return self.1.borrow_mut().remove(&pid).map(drop).ok_or(Errno::ENOENT);
+            }
+            self.1.borrow_mut().insert(pid, weight);
+            Ok(())
+        }
+
         fn counters(&self) -> Counters {
             let mut values = [0; Counters::NUMBER];
             values[0] = u64::try_from(self.0.borrow().len()).unwrap();
+            values[1] = self.1.borrow().values().map(|weight| u64::from(weight.as_hundredths())).sum();
             Counters::from_values(values)
         }
     }
@@ -379,6 +472,49 @@ mod tests {
             scheduler.flag(tid).unwrap();
         });
         assert!(after.is_empty(), "{after:?}");
+    }
+
+    /// A turn serves a bounded number of requests of a connection, which then goes on.
+    #[test]
+    fn a_connection_with_many_requests_stays() {
+        let (count, _) = with_server("many", |path| {
+            let scheduler = Scheduler::connect_to(path).unwrap();
+            scheduler.flag_this_thread().unwrap();
+            (0..100 * REQUESTS)
+                .filter(|_| scheduler.counters().is_ok_and(|counters| counters.boosts == 1))
+                .count()
+        });
+        assert_eq!(count, 100 * REQUESTS);
+    }
+
+    #[test]
+    fn weights_are_bounded_and_end_with_their_connection() {
+        let process = thread_descriptor(getpid().as_raw()).unwrap();
+        let weigh = |scheduler: &Scheduler, hundredths| scheduler.weigh(process.as_fd(), hundredths);
+        let sum = |scheduler: &Scheduler| scheduler.counters().unwrap().idle;
+        if !nix::unistd::geteuid().is_root() {
+            let ((), _) = with_server("weights-of-users", |path| {
+                assert_eq!(weigh(&Scheduler::connect_to(path).unwrap(), 200), Err(Refused::NotRoot));
+            });
+            return pronto_skip::because("needs root");
+        }
+        let ((), _) = with_server("weights", |path| {
+            let first = Scheduler::connect_to(path).unwrap();
+            weigh(&first, 200).unwrap();
+            weigh(&first, 400).unwrap();
+            assert_eq!(sum(&first), 400, "the last one counts");
+            for out_of_bounds in [0, 99, 1_001, u16::MAX] {
+                assert_eq!(weigh(&first, out_of_bounds), Err(Refused::System(Errno::ERANGE)));
+            }
+            let second = Scheduler::connect_to(path).unwrap();
+            weigh(&second, 100).unwrap();
+            assert_eq!(sum(&second), 400, "the weight of another connection stays");
+            drop(first);
+            while sum(&second) > 0 {}
+            weigh(&second, 300).unwrap();
+            weigh(&second, 100).unwrap();
+            assert_eq!(sum(&second), 0);
+        });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use pronto_expedite::scx::Counters;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `PRONTO_SCX_VERSION`.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// `struct terms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -47,8 +47,18 @@ pub(crate) struct RawFlag {
     pub(crate) reserved: u32,
 }
 
+/// `struct weight`.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawWeight {
+    pub(crate) hundredths: u32,
+    pub(crate) reserved: u32,
+}
+
 #[cfg(test)]
 mod tests {
+    use pronto_sched_policy::policy::weight::Weight;
+
     use super::*;
 
     /// The header, with the types that BPF programs get from the kernel.
@@ -69,7 +79,21 @@ mod tests {
 
     #[test]
     fn the_sizes_are_those_of_the_header() {
-        let sizes = [size_of::<RawParameters>(), size_of::<RawReport>(), size_of::<RawFlag>()];
-        assert_eq!(sizes, [16 + 3 * 24, 16 + 128 + 1024 + 9 * 8, 8]);
+        let sizes = [
+            size_of::<RawParameters>(),
+            size_of::<RawReport>(),
+            size_of::<RawFlag>(),
+            size_of::<RawWeight>(),
+        ];
+        assert_eq!(sizes, [16 + 3 * 24, 16 + 128 + 1024 + 9 * 8, 8, 8]);
+    }
+
+    #[test]
+    fn the_bounds_of_weights_are_those_of_the_header() {
+        let bounds = [("LEAST", Weight::ORDINARY), ("MOST", Weight::LIMIT)];
+        for (name, weight) in bounds {
+            let line = format!("#define WEIGHT_{name} {}\n", weight.as_hundredths());
+            assert!(HEADER.contains(&line), "{line}");
+        }
     }
 }

@@ -11,9 +11,10 @@ use nix::unistd::{Pid, gettid};
 use pronto_core::Tier;
 use pronto_core::boost::Booster as _;
 use pronto_expedite::scx::{Counters, FlaggedThreads, Refused, Renewal};
+use pronto_sched_policy::policy::weight::Weight;
 use pronto_scx::{Flags, Server};
 
-/// Number of flags that were set, and the result of setting one.
+/// Number of flags and weights that were set, and the result of setting a flag.
 struct Table {
     set: Cell<u64>,
     result: Result<(), Errno>,
@@ -26,6 +27,11 @@ impl Flags for Table {
     }
 
     fn unflag(&self, _: BorrowedFd<'_>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn weigh(&self, _: BorrowedFd<'_>, _: Weight) -> Result<(), Errno> {
+        self.set.set(self.set.get() + 1);
         Ok(())
     }
 

@@ -4,12 +4,13 @@ use core::cmp::Ordering;
 
 use crate::claim::{Claim, Verdict};
 use crate::cosched::job::Library;
+use crate::cosched::nodes::Means;
 use crate::cosched::rank::App;
 use crate::interval::{self, Interval};
 use crate::report::decimals;
 
-use super::Scheme;
 use super::column::{Column, against_linux, beyond_share, local_work, of};
+use super::{Cell, Scheme};
 
 /// Smallest work of local tasks per CPU time, of that without a policy. Chosen by us; no source.
 const LOCAL_WORK: f64 = 0.95;
@@ -52,12 +53,13 @@ pub(super) fn all(columns: &[Column], ids: &Ids) -> Vec<Claim> {
         let chosen = loaded.filter(|column| schemes.contains(&column.scheme));
         chosen.filter_map(|column| Some((column.name(), value(column, columns)?))).collect()
     };
-    let is_ours = |column: &Column| column.cell.library == Library::Pronto;
+    let is_ours =
+        |column: &Column| column.cell.library == Library::Pronto && column.cell.actuator == Means::Nice;
     let is_nas = |column: &Column| is_ours(column) && column.cell.app != App::MasterSlave;
     let paper = rows(&[Scheme::Dynamic, Scheme::Predictive], &is_nas, against_linux);
     let local = rows(&JUDGED, &is_ours, local_work);
     let beyond = rows(&JUDGED, &is_nas, beyond_share);
-    let over_mpi = rows(&JUDGED, &|column| !is_ours(column), against_linux);
+    let over_mpi = rows(&JUDGED, &|column| column.cell.library != Library::Pronto, against_linux);
     let near_0: Vec<_> =
         columns.iter().filter(|column| is_ours(column)).flat_map(|column| near_0(column, columns)).collect();
     let matters: Vec<_> = columns
@@ -72,7 +74,9 @@ pub(super) fn all(columns: &[Column], ids: &Ids) -> Vec<Claim> {
         Claim::new(ids.local, listed(&local), decimals(least, 3), verdict).bar(LOCAL_WORK)
     });
     let matters = (!matters.is_empty()).then(|| judged(ids.matters, &matters, Ordering::Greater));
+    let in_kernel: Vec<_> = columns.iter().filter_map(|column| in_kernel(column, columns)).collect();
     let claims = [
+        less("S13-lab", in_kernel),
         less(ids.faster, paper),
         local,
         less(ids.beyond, beyond),
@@ -112,6 +116,24 @@ fn near_0(column: &Column, columns: &[Column]) -> Vec<Named> {
     others.map(ratio).collect()
 }
 
+/// Returns the time of a job with weights of the BPF scheduler and carried pressure, of that without weights there, divided by the same with
+/// nice values, if `column` is that of the scheduler with carried pressure.
+fn in_kernel(column: &Column, columns: &[Column]) -> Option<Named> {
+    if column.scheme != Scheme::Carried || column.cell.actuator != Means::Scheduler {
+        return None;
+    }
+    let with_nice = Cell { actuator: Means::Nice, ..column.cell };
+    let base = of(columns, column.cell, Scheme::Linux)?;
+    let [carried, linux] = [of(columns, with_nice, Scheme::Carried)?, of(columns, with_nice, Scheme::Linux)?];
+    let seconds = |column: &Column, round: usize| Some(column.runs.get(round)?.as_ref()?.seconds);
+    let in_round = |round| {
+        let in_scheduler = seconds(column, round)? / seconds(base, round)?;
+        Some(in_scheduler * seconds(linux, round)? / seconds(carried, round)?)
+    };
+    let ratios: Vec<f64> = (0..column.runs.len()).filter_map(in_round).collect();
+    Some((column.name(), Interval::of(&ratios)))
+}
+
 /// Returns how much longer a master with slaves takes with P near 1 than with P near 0 under DYN, divided by the same under PRED, if `column`
 /// is that of DYN with P near 1.
 fn matters(column: &Column, columns: &[Column]) -> Option<Named> {
@@ -134,9 +156,9 @@ fn matters(column: &Column, columns: &[Column]) -> Option<Named> {
 mod tests {
     use super::*;
     use crate::cosched::local::Work;
-    use crate::experiments::cosched_host::{Cell, Timed};
+    use crate::experiments::cosched_host::Timed;
 
-    const CELL: Cell = Cell { library: Library::Pronto, app: App::Is, tasks: 3 };
+    const CELL: Cell = Cell { library: Library::Pronto, app: App::Is, tasks: 3, actuator: Means::Nice };
 
     /// A column whose runs take `seconds`, with a share of the CPU and a rate of local work.
     fn column(scheme: Scheme, seconds: f64, share: f64, units: u64) -> Column {
@@ -196,6 +218,28 @@ mod tests {
         };
         assert_eq!(found(4.5), [("S14-host", Verdict::Holds)]);
         assert_eq!(found(5.5), [("S14-host", Verdict::DoesNotHold)]);
+    }
+
+    #[test]
+    fn the_statement_about_weights_of_the_scheduler_can_fail() {
+        let verdict = |in_scheduler| {
+            let row = |actuator, scheme, seconds| {
+                let mut column = column(scheme, seconds, 0.3, 1_000);
+                column.cell.actuator = actuator;
+                column
+            };
+            let columns = [
+                row(Means::Nice, Scheme::Linux, 5.0),
+                row(Means::Nice, Scheme::Carried, 4.0),
+                row(Means::Scheduler, Scheme::Linux, 6.0),
+                row(Means::Scheduler, Scheme::Carried, in_scheduler),
+            ];
+            let claims = all(&columns, &LAB);
+            claims.iter().find(|claim| claim.id == "S13-lab").map(|claim| claim.verdict)
+        };
+        // With nice values a job takes 0.8 of its time.
+        assert_eq!(verdict(4.2), Some(Verdict::Holds));
+        assert_eq!(verdict(5.4), Some(Verdict::DoesNotHold));
     }
 
     /// P of a master with slaves.

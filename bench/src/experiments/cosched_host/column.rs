@@ -1,6 +1,7 @@
 //! The runs of a job under one policy, and how they compare with those under others.
 
 use crate::cosched::job::Library;
+use crate::cosched::nodes::Means;
 use crate::interval::Interval;
 use crate::params::Choice as _;
 use crate::sample::approximate;
@@ -16,9 +17,10 @@ pub(super) struct Column {
 
 impl Column {
     pub(super) fn name(&self) -> String {
-        let Cell { library, app, tasks } = self.cell;
+        let Cell { library, app, tasks, actuator } = self.cell;
         let library = if library == Library::Pronto { String::new() } else { format!("{}/", library.name()) };
-        format!("{library}{}/{tasks}/{}", app.name(), self.scheme.name())
+        let actuator = if actuator == Means::Nice { String::new() } else { format!("/{}", actuator.name()) };
+        format!("{library}{}/{tasks}{actuator}/{}", app.name(), self.scheme.name())
     }
 
     pub(super) fn valid(&self) -> impl Iterator<Item = &Timed> {
@@ -99,7 +101,12 @@ mod tests {
             periods: 100,
             changes: 3,
         };
-        let cell = Cell { library: Library::Pronto, app: crate::cosched::rank::App::Is, tasks: 3 };
+        let cell = Cell {
+            library: Library::Pronto,
+            app: crate::cosched::rank::App::Is,
+            tasks: 3,
+            actuator: Means::Nice,
+        };
         let runs = seconds.iter().map(|seconds| seconds.map(run)).collect();
         Column { cell, scheme: Scheme::Predictive, runs }
     }

@@ -19,12 +19,13 @@ use crate::claim::Verdict;
 use crate::cosched::bed::{RATE, TestBed};
 use crate::cosched::job::{Job, Library, Programs};
 use crate::cosched::local::{LocalTask, Work};
-use crate::cosched::nodes::{Coscheduled, PERIOD, Rules};
+use crate::cosched::nodes::{Coscheduled, Means, PERIOD, Rules};
 use crate::cosched::rank::{App, Class, Ran};
 use crate::cosched::turns;
+use crate::expedite::scheduler::Scheduler;
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::interval::Interval;
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use crate::params::{Axis, Choice as _, choices, numbers};
 use crate::placement::Cpu;
 use crate::report::{Fields, Report, decimals};
@@ -70,12 +71,26 @@ pub(crate) const IN_LAB: Experiment = Experiment {
         Axis::new("class", "Only jobs of this size", Class::NAMES),
         Axis::new("tasks", "Only with this number of local tasks on each node", &TASK_NAMES),
         Axis::new("policy", "Only these policies", Scheme::NAMES),
+        Axis::new("actuator", "The means by which processes get weights; nice if not given", Means::NAMES),
     ],
-    examples: &[("--app is --tasks 3", "one cell of the paper's figure 2")],
-    claims: &["S19-lab", "S24-lab", "S19-lab-share", "S26a-lab", "S26b-lab"],
+    examples: &[
+        ("--app is --tasks 3", "one cell of the paper's figure 2"),
+        (
+            "--app is --actuator nice,scx --policy linux,carried",
+            "nice values, and weights of the BPF scheduler",
+        ),
+    ],
+    claims: &["S19-lab", "S24-lab", "S19-lab-share", "S26a-lab", "S26b-lab", "S13-lab"],
     lab: |params| {
         let limit = if params.quick { 3_600 } else { 6 * 3_600 };
-        Ok(Some(Lab { cpus: 4, virtual_time: true, verbs: false, module: None, bpf: None, limit }))
+        Ok(Some(Lab {
+            cpus: 4,
+            virtual_time: true,
+            verbs: false,
+            module: None,
+            bpf: Some("kernel/scx"),
+            limit,
+        }))
     },
     run: run_in_lab,
     ..EXPERIMENT
@@ -125,7 +140,7 @@ choices! {
 
 impl Scheme {
     /// Returns the rules; `None` without a coscheduler.
-    const fn rules(self) -> Option<Rules> {
+    const fn rules(self, actuator: Means) -> Option<Rules> {
         let policy = match self {
             Self::Linux | Self::LinuxAgain => return None,
             Self::Dynamic | Self::DynamicPresent | Self::DynamicPast => Policy::Dynamic,
@@ -143,19 +158,19 @@ impl Scheme {
             Self::Middle => Weight::hundredths(200),
             _ => Settings::MOST,
         };
-        Some(Rules { policy, past, most })
+        Some(Rules { policy, past, most, actuator })
     }
 
     /// Returns whether a job is measured with it. The paper shows that P matters to a master with slaves, so other jobs have one P, unless
     /// the user names a policy.
     fn suits(self, app: App, is_named: bool) -> bool {
-        let has_other_past = self.rules().is_some_and(|rules| rules.past != Settings::PAST);
+        let has_other_past = self.rules(Means::Nice).is_some_and(|rules| rules.past != Settings::PAST);
         is_named || app == App::MasterSlave || !has_other_past
     }
 
     /// Returns whether the weight depends on queues.
     fn is_adaptive(self) -> bool {
-        self.rules().is_some_and(|rules| rules.policy != Policy::Static)
+        self.rules(Means::Nice).is_some_and(|rules| rules.policy != Policy::Static)
     }
 
     /// Returns whether the weight does not depend on queues.
@@ -170,6 +185,7 @@ struct Cell {
     library: Library,
     app: App,
     tasks: usize,
+    actuator: Means,
 }
 
 /// A run of a job.
@@ -259,13 +275,24 @@ fn measure_all(
     });
     let apps = App::kept(run.params, "app");
     let schemes = Scheme::kept(run.params, "policy");
+    let mut actuators = Means::kept(run.params, "actuator");
+    if !run.params.has_choice("actuator") {
+        actuators = vec![Means::Nice];
+    }
     let mut cells = Vec::new();
     for library in libraries {
         for app in &apps {
             // Of Open MPI one number of local tasks is enough, unless others are named.
             let tasks =
                 tasks.iter().filter(|count| library == Library::Pronto || **count == 3 || tasks.len() == 1);
-            cells.extend(tasks.map(|tasks| Cell { library, app: *app, tasks: *tasks }));
+            for tasks in tasks {
+                cells.extend(actuators.iter().map(|actuator| Cell {
+                    library,
+                    app: *app,
+                    tasks: *tasks,
+                    actuator: *actuator,
+                }));
+            }
         }
     }
     let is_named = run.params.has_choice("policy");
@@ -274,9 +301,14 @@ fn measure_all(
     };
     let steps: usize = cells.iter().map(|cell| schemes_of(*cell).len()).sum();
     run.progress.begin(steps as u64 * u64::from(run.rounds));
+    let scheduler =
+        actuators.contains(&Means::Scheduler).then(|| Scheduler::start(&lab::bpf()?)).transpose()?;
     let mut columns = Vec::new();
     for cell in cells {
+        let loaded = scheduler.as_ref().filter(|_| cell.actuator == Means::Scheduler);
+        loaded.map_or(Ok(()), Scheduler::load)?;
         columns.extend(measure(run, bed, &programs, cell, class, &schemes_of(cell))?);
+        loaded.map_or(Ok(()), Scheduler::unload)?;
     }
     report.params = run
         .fields()
@@ -317,7 +349,7 @@ fn measure(
             let column = &mut columns[column];
             run.progress.step(&column.name());
             let job = Job::start(bed, programs, cell.library, cell.app, class)?;
-            let timed = once(bed, job, cell.app, column.scheme, &mut local).context(column.name())?;
+            let timed = once(bed, job, cell, column.scheme, &mut local).context(column.name())?;
             column.runs.push(timed);
         }
     }
@@ -328,15 +360,16 @@ fn measure(
 fn once(
     bed: &TestBed,
     job: Job,
-    app: App,
+    cell: Cell,
     scheme: Scheme,
     local: &mut [LocalTask],
 ) -> anyhow::Result<Option<Timed>> {
     let mut nodes: Vec<_> = bed.nodes().iter().map(|node| (node.cpu, Vec::new())).collect();
-    for (place, process) in app.places(nodes.len()).into_iter().zip(job.processes()) {
+    for (place, process) in cell.app.places(nodes.len()).into_iter().zip(job.processes()) {
         nodes[place].1.push(process);
     }
-    let coscheduled = scheme.rules().map(|rules| Coscheduled::start(rules, &nodes)).transpose()?;
+    let coscheduled =
+        scheme.rules(cell.actuator).map(|rules| Coscheduled::start(rules, &nodes)).transpose()?;
     let work = |local: &mut [LocalTask]| {
         local.iter_mut().try_fold(Work::default(), |sum, task| anyhow::Ok(sum.plus(task.work()?)))
     };
@@ -386,6 +419,7 @@ fn row(column: &Column, columns: &[Column]) -> Fields {
         .with("library", column.cell.library.name())
         .with("app", column.cell.app.name())
         .with("tasks", column.cell.tasks)
+        .with("actuator", column.cell.actuator.name())
         .with("policy", column.scheme.name())
         .with("seconds", decimals(column.mean(|run| run.seconds), 3))
         .with("ratio", text(against_linux(column, columns)))

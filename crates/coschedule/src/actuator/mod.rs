@@ -1,6 +1,7 @@
 //! Actuators: how the kernel is given the weights of processes.
 
 mod control_group;
+mod scheduler;
 mod threads;
 
 use core::fmt;
@@ -9,11 +10,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use pronto_expedite::scx::Refused;
 use pronto_sched_policy::policy::weight::Weight;
 
 use crate::journal::{self, Entry, Journal, JournalError};
 use crate::process::Identity;
 use control_group::ControlGroups;
+use scheduler::SchedulerWeights;
 use threads::{Means, Threads};
 
 /// The means by which a process gets its weight.
@@ -29,6 +32,8 @@ pub enum ActuatorKind {
     /// The weight of its control group: `cpu.weight` (version 2) or `cpu.shares` (version 1). All processes of the group get the largest
     /// weight of any of them.
     ControlGroup,
+    /// The weight of the process in the BPF scheduler of `kernel/scx`, whose loader runs. Only for root, and not for `Auto`.
+    Scheduler,
 }
 
 /// The requested means.
@@ -63,6 +68,9 @@ pub enum ActuateError {
         "the actuator cgroup needs a group that is given by its control group (cgroup = \"/sys/fs/cgroup/...\")"
     )]
     NeedsControlGroup,
+    /// The loader of the BPF scheduler does not accept weights.
+    #[error("the BPF scheduler gives no weights: {0}")]
+    Scheduler(#[from] Refused),
     /// The kernel refused a change of a thread.
     #[error("the kernel refused to change thread {0}: {1}")]
     Thread(u32, Errno),
@@ -82,6 +90,7 @@ pub struct Actuator {
 enum State {
     Threads(Threads),
     ControlGroups(ControlGroups),
+    Scheduler(SchedulerWeights),
 }
 
 /// Results of restoring.
@@ -115,6 +124,7 @@ impl Actuator {
             ActuatorKind::Slice => threads(Means { nice: false, slice: true })?,
             ActuatorKind::NiceAndSlice => threads(Means { nice: true, slice: true })?,
             ActuatorKind::ControlGroup => State::ControlGroups(ControlGroups::default()),
+            ActuatorKind::Scheduler => State::Scheduler(SchedulerWeights::connect()?),
         };
         Ok(Self { kind, means })
     }
@@ -142,6 +152,7 @@ impl Actuator {
                 let folder = control_group.ok_or(ActuateError::NeedsControlGroup)?;
                 groups.set(process, weight, folder, journal)
             }
+            State::Scheduler(scheduler) => scheduler.set(process, weight),
         }
     }
 
@@ -158,6 +169,7 @@ impl Actuator {
         match &mut self.means {
             State::Threads(threads) => threads.adopt(processes, journal),
             State::ControlGroups(groups) => groups.retain(processes, journal),
+            State::Scheduler(scheduler) => scheduler.adopt(processes),
         }
     }
 
@@ -168,6 +180,7 @@ impl Actuator {
         match &self.means {
             State::Threads(threads) => Some(threads.weight(process)),
             State::ControlGroups(_) => None,
+            State::Scheduler(scheduler) => Some(scheduler.weight(process)),
         }
     }
 
@@ -180,6 +193,7 @@ impl Actuator {
         let entries = match &mut self.means {
             State::Threads(threads) => threads.take(),
             State::ControlGroups(groups) => groups.take(),
+            State::Scheduler(scheduler) => return Ok(scheduler.restore()),
         };
         restore(entries, journal)
     }
@@ -263,11 +277,12 @@ impl Restored {
 
 impl ActuatorKind {
     /// Every kind, with its name in a configuration.
-    pub const ALL: [(&'static str, Self); 4] = [
+    pub const ALL: [(&'static str, Self); 5] = [
         ("nice", Self::Nice),
         ("slice", Self::Slice),
         ("nice+slice", Self::NiceAndSlice),
         ("cgroup", Self::ControlGroup),
+        ("scx", Self::Scheduler),
     ];
 }
 
@@ -280,7 +295,7 @@ impl fmt::Display for ActuatorKind {
 
 /// Reason why a text is not the name of an actuator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown actuator {0:?}: it is auto, nice, slice, nice+slice or cgroup")]
+#[error("unknown actuator {0:?}: it is auto, nice, slice, nice+slice, cgroup or scx")]
 pub struct UnknownActuator(String);
 
 impl FromStr for Choice {

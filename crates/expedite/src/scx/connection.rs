@@ -67,7 +67,8 @@ impl Scheduler {
     }
 
     /// Returns whether the loader has closed the connection. Between a request and its reply, the result is undefined.
-    pub(super) fn is_closed(&self) -> bool {
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         // The loader sends nothing but replies, so any event is the end of the connection.
         poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) != Ok(0)
@@ -97,6 +98,19 @@ impl Scheduler {
         self.request_for(Request::Unflag, tid)
     }
 
+    /// Gives a process a weight, in hundredths of the one that the nice values of its threads give, until it ends or this connection does.
+    /// `main_thread` is the descriptor of its main thread. 100 removes the weight.
+    ///
+    /// # Errors
+    /// This process is not root, the loader does not accept the weight, or has ended.
+    pub fn weigh(&self, main_thread: BorrowedFd<'_>, hundredths: u16) -> Result<(), Refused> {
+        let result = self.request(Request::Weigh(hundredths), Some(main_thread))?.result;
+        result.map_err(|errno| match errno {
+            Errno::EPERM => Refused::NotRoot,
+            errno => Refused::of_thread(errno),
+        })
+    }
+
     /// Returns the counters of the scheduler.
     ///
     /// # Errors
@@ -115,7 +129,7 @@ impl Scheduler {
     pub(super) fn request(&self, request: Request, thread: Option<BorrowedFd<'_>>) -> Result<Reply, Refused> {
         // A thread that panicked here has left a request without its reply at most, which the length check of a reply tolerates.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let byte = [request.byte()];
+        let bytes = request.to_bytes();
         let numbers = thread.map(|thread| [thread.as_raw_fd()]);
         let rights: Vec<_> = numbers.iter().map(|numbers| ControlMessage::ScmRights(numbers)).collect();
         let broken = |errno| match errno {
@@ -124,11 +138,11 @@ impl Scheduler {
             errno => Refused::System(errno),
         };
         let flags = MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(&byte)], &rights, flags, None)
+        sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(&bytes)], &rights, flags, None)
             .map_err(broken)?;
-        let mut bytes = [0; Reply::LENGTH + 1];
-        let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).map_err(broken)?;
-        match bytes.get(..length) {
+        let mut reply = [0; Reply::LENGTH + 1];
+        let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()).map_err(broken)?;
+        match reply.get(..length) {
             None | Some([]) => Err(Refused::Ended),
             Some(bytes) => Reply::from_bytes(bytes).ok_or(Refused::OtherVersion),
         }

@@ -13,26 +13,34 @@ pub enum Request {
     Unflag,
     /// Return the counters.
     Counters,
+    /// Give the process of the main thread whose descriptor follows this weight, in hundredths of the one that the nice values of its
+    /// threads give. 100 removes it. Only root may do this.
+    Weigh(u16),
 }
 
 impl Request {
-    /// Returns the byte that stands for the request.
+    /// Largest number of bytes of a request.
+    pub const LENGTH: usize = 3;
+
+    /// Returns the bytes of the request, in the byte order of the machine.
     #[must_use]
-    pub const fn byte(self) -> u8 {
+    pub fn to_bytes(self) -> Vec<u8> {
         match self {
-            Self::Flag => 1,
-            Self::Unflag => 2,
-            Self::Counters => 3,
+            Self::Flag => vec![1],
+            Self::Unflag => vec![2],
+            Self::Counters => vec![3],
+            Self::Weigh(hundredths) => [&[4], &hundredths.to_ne_bytes()[..]].concat(),
         }
     }
 
-    /// Returns the request for which a byte stands.
+    /// Returns the request in these bytes, if they are one.
     #[must_use]
-    pub const fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::Flag),
-            2 => Some(Self::Unflag),
-            3 => Some(Self::Counters),
+    pub const fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [1] => Some(Self::Flag),
+            [2] => Some(Self::Unflag),
+            [3] => Some(Self::Counters),
+            [4, low, high] => Some(Self::Weigh(u16::from_ne_bytes([*low, *high]))),
             _ => None,
         }
     }
@@ -96,9 +104,13 @@ mod tests {
 
     #[test]
     fn requests_have_their_own_bytes() {
-        for request in [Request::Flag, Request::Unflag, Request::Counters] {
-            assert_eq!(Request::from_byte(request.byte()), Some(request));
+        for request in [Request::Flag, Request::Unflag, Request::Counters, Request::Weigh(250)] {
+            let bytes = request.to_bytes();
+            assert!(bytes.len() <= Request::LENGTH, "{request:?}");
+            assert_eq!(Request::from_bytes(&bytes), Some(request));
         }
-        assert_eq!(Request::from_byte(0), None);
+        for other in [&[][..], &[0], &[1, 0], &[4, 0]] {
+            assert_eq!(Request::from_bytes(other), None);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The `scx` tier: threads flagged at the loader of the BPF scheduler in `kernel/scx`, and the messages between both.
 //!
-//! The loader listens on a Unix socket of packets. A request is one byte, followed by the descriptor of a thread if it needs one. Each
-//! request has one [`Reply`]. The flags that were set through a connection last until the connection is closed.
+//! The loader listens on a Unix socket of packets. A request is one to three bytes, with the descriptor of a thread if it needs one. Each
+//! request has one [`Reply`]. The flags and weights that were set through a connection last until the connection is closed.
 
 mod connection;
 mod counters;
@@ -44,6 +44,9 @@ pub enum Refused {
     /// The thread belongs to another user, or to another user namespace than the loader.
     #[error("the thread belongs to another user or user namespace")]
     NotOwned,
+    /// Weights have no budget, so they are for root.
+    #[error("only root may give processes weights in the scheduler: run this as root")]
+    NotRoot,
     /// The loader has reached its maximum of connections or flagged threads.
     #[error("the loader accepts no more connections or threads")]
     Full,
@@ -69,7 +72,7 @@ impl Refused {
 impl From<Refused> for BoostError {
     fn from(refused: Refused) -> Self {
         Self::System(match refused {
-            Refused::NotOwned | Refused::NotPermitted => libc::EPERM,
+            Refused::NotOwned | Refused::NotPermitted | Refused::NotRoot => libc::EPERM,
             Refused::Full => libc::ENOSPC,
             Refused::NotRunning | Refused::Ended => libc::ENOENT,
             Refused::Silent => libc::ETIMEDOUT,

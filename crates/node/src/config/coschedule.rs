@@ -21,7 +21,7 @@ pub struct CoscheduleConfig {
     /// Largest weight of a process, in percent of an ordinary one.
     #[serde(default = "default_max_weight")]
     pub max_weight: u32,
-    /// `auto`, `nice`, `slice`, `nice+slice` or `cgroup`.
+    /// `auto`, `nice`, `slice`, `nice+slice`, `cgroup` or `scx`.
     #[serde(default = "default_actuator")]
     pub actuator: String,
     /// Folder of the journal and the status. Default: `/run/pronto-coschedule` for root, else

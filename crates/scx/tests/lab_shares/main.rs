@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use pronto_expedite::process::thread_descriptor;
 use pronto_expedite::schedule::{CALLER, Class, schedule, set_nice};
 use pronto_expedite::scx::Counters;
+use pronto_sched_policy::policy::weight::Weight;
 use pronto_scx::{Flags as _, Loaded};
 use pronto_sync::atomic::{AtomicBool, Ordering};
 
@@ -209,7 +210,10 @@ fn disturbed_boosts_return_their_reservations() {
 /// Returns the CPU times of hogs within a measurement.
 fn shares(cpus: &str, nice: &[i32]) -> Vec<u64> {
     pin(CPUS.1);
-    let hogs = Hogs::start(cpus, nice);
+    measured(&Hogs::start(cpus, nice))
+}
+
+fn measured(hogs: &Hogs) -> Vec<u64> {
     pause(200);
     let before = hogs.times();
     pause(MEASURED);
@@ -231,6 +235,38 @@ fn nice_values_are_weights() {
     // The weights are 9548 and 1024.
     let ratio = times[0] as f64 / times[1] as f64;
     assert!((7.0..13.0).contains(&ratio), "{times:?}");
+    assert_eq!(loaded.exit(), None);
+}
+
+/// Processes get shares that are proportional to their weights, and none gets less than its part next to the largest weight.
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn weights_of_processes_multiply_those_of_nice_values() {
+    let _alone = Alone::take();
+    let loaded = load();
+    pin(CPUS.1);
+    let hogs = Hogs::start("0", &[0, 0, 5]);
+    let main_threads: Vec<_> = hogs.ids().into_iter().map(|id| thread_descriptor(id).unwrap()).collect();
+    let nice_5 = 335.0 / 1_024.0;
+    // In hundredths. The third hog has the nice value 5.
+    for given in [[100, 100, 100], [300, 100, 100], [100, 250, 400], [1_000, 100, 100], [100, 100, 100]] {
+        for (main_thread, hundredths) in main_threads.iter().zip(given) {
+            let removed = loaded.weigh(main_thread.as_fd(), Weight::hundredths(hundredths));
+            // One that has no weight cannot lose it.
+            assert!(removed.is_ok() || hundredths == 100, "{removed:?}");
+        }
+        let times = measured(&hogs);
+        let weights = [given[0].into(), given[1].into(), f64::from(given[2]) * nice_5];
+        let (sum, all) = (weights.iter().sum::<f64>(), times.iter().sum::<u64>() as f64);
+        println!("weights {given:?}: {times:?} ticks");
+        for (time, weight) in times.iter().zip(weights) {
+            let (got, expected) = (*time as f64 / all, weight / sum);
+            assert!(
+                (got - expected).abs() <= 0.04,
+                "{given:?}: {times:?}, {got:.3} instead of {expected:.3}"
+            );
+        }
+    }
     assert_eq!(loaded.exit(), None);
 }
 

@@ -65,6 +65,11 @@ impl Hogs {
         Self(nice.iter().map(start).collect())
     }
 
+    /// Returns their numbers.
+    pub(crate) fn ids(&self) -> Vec<i32> {
+        self.0.iter().map(|hog| hog.id().cast_signed()).collect()
+    }
+
     /// Returns the CPU time of each, in ticks of 10 ms.
     pub(crate) fn times(&self) -> Vec<u64> {
         let time = |hog: &Child| {

@@ -73,7 +73,7 @@ fn describe() -> Command {
                 .value_name("MEANS")
                 .value_parser(|text: &str| text.parse::<Choice>())
                 .default_value("auto")
-                .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; auto: nice if it is permitted, else slice"),
+                .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; scx: weights of the BPF scheduler, whose loader must run (pronto expedite scx); auto: nice if it is permitted, else slice"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error, with the keys of a coscheduler in pronto coschedule top"))
         .arg(family::argument());

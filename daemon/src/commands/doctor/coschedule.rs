@@ -13,7 +13,7 @@ const SUBJECT: &str = "coschedule";
 const AUTOGROUP: &str = "proc/sys/kernel/sched_autogroup_enabled";
 
 pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
-    let kinds = [ActuatorKind::Nice, ActuatorKind::Slice];
+    let kinds = [ActuatorKind::Nice, ActuatorKind::Slice, ActuatorKind::Scheduler];
     let mut findings = vec![sensor(Diag::open().and_then(|mut diag| diag.all(drop)))];
     findings.extend(kinds.map(|kind| actuator(kind, check(kind))));
     if !has_children_lists() {
