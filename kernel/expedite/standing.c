@@ -16,8 +16,11 @@
 #include "glue.h"
 #include "layout.h"
 
-#if !defined(TASK_GROUP_PARENT) || !defined(TASK_GROUP_CFS_BANDWIDTH) || !defined(CFS_BANDWIDTH_QUOTA)
-#error "the type data (BTF) of this kernel does not describe task groups: it was built without CONFIG_CFS_BANDWIDTH"
+#if defined(CONFIG_FAIR_GROUP_SCHED) && !defined(TASK_GROUP_PARENT)
+#error "this kernel has no type data (CONFIG_DEBUG_INFO_BTF), or pahole does not find it in vmlinux"
+#endif
+#if defined(CONFIG_CFS_BANDWIDTH) && (!defined(TASK_GROUP_CFS_BANDWIDTH) || !defined(CFS_BANDWIDTH_QUOTA))
+#error "the type data (BTF) of this kernel does not describe the limits of task groups"
 #endif
 
 /* CPUs that are examined for one arrival. */
@@ -97,16 +100,20 @@ bool expedite_finds_idle_cpu(struct task_struct *task)
 /* Fills in what the groups of the thread say. The caller keeps the task valid, and no group is freed meanwhile. */
 void expedite_groups(struct task_struct *task, struct expedite_thread *thread)
 {
+#ifdef CONFIG_FAIR_GROUP_SCHED
 	void *group = READ_ONCE(task->sched_task_group);
 	void *parent;
 
 	/* The outermost group has no parent and no limits. */
 	for (; group && (parent = READ_ONCE(*(void **)(group + TASK_GROUP_PARENT))); group = parent) {
+#ifdef CONFIG_CFS_BANDWIDTH
 		if (READ_ONCE(*(u64 *)(group + TASK_GROUP_CFS_BANDWIDTH + CFS_BANDWIDTH_QUOTA)) != U64_MAX)
 			thread->group = group;
+#endif
 #ifdef TASK_GROUP_IDLE
 		if (READ_ONCE(*(int *)(group + TASK_GROUP_IDLE)))
 			thread->is_behind = true;
 #endif
 	}
+#endif
 }

@@ -89,7 +89,8 @@ fn files(workspace: &Workspace, stock: &Kernel, kind: Kind) -> Result<Files> {
     let upstream = stock.version.split('-').next().unwrap_or(&stock.version);
     let kernel = Kernel { release: format!("{upstream}{}", kind.ending()), version: stock.version.clone() };
     let cache = Cache::open()?;
-    let pieces = [REVISION, &settings, &recipe_text, &stock.version].map(str::as_bytes);
+    let effective = effective(&settings);
+    let pieces = [REVISION, &effective, &recipe_text, &stock.version].map(str::as_bytes);
     let folder = cache.path("debug").join(key(&pieces));
     if !folder.exists() {
         let part = cache.part(UNFINISHED)?;
@@ -170,7 +171,9 @@ fn make(
     ];
     run(&step, &objects)?;
     let headers = root.join(build_root::headers(kernel).trim_start_matches('/'));
-    std::os::unix::fs::symlink(&source, headers)?;
+    // Relative, so that it is valid here and in the folder as root.
+    let target = Path::new(&source).file_name().context("the source has a folder")?;
+    std::os::unix::fs::symlink(target, headers)?;
     step.done(&kernel.release);
 
     let whole = scratch.join("whole");
@@ -179,6 +182,12 @@ fn make(
     std::fs::rename(root, whole.join("root"))?;
     std::fs::create_dir_all(place.parent().context("the folder has a parent")?)?;
     std::fs::rename(&whole, place).with_context(|| format!("cannot rename {}", whole.display()))
+}
+
+/// Returns the lines of a text that change the kernel: not the comments.
+fn effective(text: &str) -> String {
+    let is_effective = |line: &&str| line.starts_with("CONFIG_") || line.ends_with(" is not set");
+    text.lines().filter(is_effective).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Returns the settings of a text, without comments.
@@ -200,6 +209,12 @@ mod tests {
         let wanted = "# Comment.\nCONFIG_A=y\nCONFIG_B=8\n";
         assert!(refused(wanted, "CONFIG_B=8\n# CONFIG_C is not set\nCONFIG_A=y\n").is_empty());
         assert_eq!(refused(wanted, "CONFIG_A=m\nCONFIG_B=8\n"), ["CONFIG_A=y"]);
+    }
+
+    #[test]
+    fn comments_do_not_change_the_kernel() {
+        let text = "# A comment.\nCONFIG_A=y\n\n# CONFIG_B is not set\n";
+        assert_eq!(effective(text), "CONFIG_A=y\n# CONFIG_B is not set\n");
     }
 
     #[test]

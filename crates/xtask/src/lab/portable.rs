@@ -21,7 +21,7 @@ const SCRIPT: &str = "portable/build.sh";
 pub(super) const OBJECT: &str = "portable/rust.o_shipped";
 
 /// Endings of files that are compiled against a kernel, or used for that.
-const PARTS: &[&str] = &[".c", ".h", ".awk", "Kbuild"];
+const PARTS: &[&str] = &[".c", ".S", ".h", ".awk", "Kbuild"];
 
 /// How a module is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
