@@ -44,15 +44,24 @@ static void correct(struct task_struct *parent, struct task_struct *child, const
 	set(child, &attr);
 }
 
+static bool differs(const struct task_struct *child, const struct task_struct *parent)
+{
+	return unlikely(child->policy != parent->policy || child->prio != parent->prio ||
+			child->static_prio != parent->static_prio || child->se.custom_slice != parent->se.custom_slice);
+}
+
 static void on_child(void *unused, struct task_struct *child, u64 clone_flags)
 {
 	struct task_struct *parent = current;
 	struct expedite_saved own;
+	unsigned long irqs;
+	bool is_known;
 
-	if (likely(child->policy == parent->policy && child->prio == parent->prio &&
-		   child->static_prio == parent->static_prio && child->se.custom_slice == parent->se.custom_slice))
-		return;
-	if (!expedite_own_class(parent, &own))
+	/* The class of the parent changes under this lock: a half-changed one could seem to be that of the child, or another caller's. */
+	raw_spin_lock_irqsave(&parent->pi_lock, irqs);
+	is_known = differs(child, parent) && expedite_own_class(parent, &own);
+	raw_spin_unlock_irqrestore(&parent->pi_lock, irqs);
+	if (!is_known)
 		return;
 	/* It has become real-time by another caller, and its children with it. */
 	if (own.policy == SCHED_FIFO || own.policy == SCHED_RR || own.policy == SCHED_DEADLINE)

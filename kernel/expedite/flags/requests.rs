@@ -142,8 +142,9 @@ pub(crate) fn set(device: &DeviceFlags, request: &FlagRequest) -> Result {
             glue::expedite_queue_add(queue, &raw mut (*hook).entry);
         }
     }
-    drop(flags);
+    // Under the lock, so that it comes before the subtraction of another thread that removes the flag.
     state::with(|state| state.flags = state.flags.saturating_add(1));
+    drop(flags);
     glue::reap_in(if identity.kind == KIND_FILE { SHORT_PERIOD } else { LONG_PERIOD });
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
+use pronto_expedite::process::has_children_lists;
 use pronto_expedite::{Device, Flag, Unwoken};
 
 use crate::machine::{Module, Numbered, now, pin, until};
@@ -123,6 +124,11 @@ fn end_children() {
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn the_peer_notices_an_end_in_time() {
+    if !has_children_lists() {
+        return pronto_skip::because(
+            "the kernel does not list the children of threads (CONFIG_PROC_CHILDREN)",
+        );
+    }
     let module = Module::load(&[]);
     pin(CPUS.1);
     for (name, end) in ENDS {
