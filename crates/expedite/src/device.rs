@@ -606,7 +606,8 @@ mod tests {
             (Refused::from(Errno::ENOSPC), "remove one first"),
             (Refused::TooSmall, "raise it, or shorten the slice"),
             (Refused::TooManyDescriptors(64), "only 64 open files (RLIMIT_NOFILE): raise the hard limit"),
-            (Refused::from(Errno::ENOMEM), "read the kernel's log"),
+            (Refused::from(Errno::ENOMEM), "end programs, or raise the memory limit"),
+            (Refused::from(Errno::EIO), "read the kernel's log"),
         ];
         for (refused, action) in refusals {
             let text = refused.to_string();

@@ -46,7 +46,7 @@ pub(super) fn of(columns: &[Column], cell: Cell, scheme: Scheme) -> Option<&Colu
 /// Returns the time under a policy divided by that under no policy, in each round.
 pub(super) fn against_linux(column: &Column, columns: &[Column]) -> Option<Interval> {
     let linux = of(columns, column.cell, Scheme::Linux)?;
-    (column.scheme != Scheme::Linux).then(|| Interval::of(&column.ratios(linux, |run| run.seconds)))
+    (column.scheme != Scheme::Linux).then(|| interval(&column.ratios(linux, |run| run.seconds)))?
 }
 
 /// Returns the time divided by that of a static weight with the same share of the CPU, in each round.
@@ -65,7 +65,12 @@ pub(super) fn beyond_share(column: &Column, columns: &[Column]) -> Option<Interv
         Some(own.seconds / interpolated(points?, own.share)?)
     };
     let ratios: Vec<_> = (0..column.runs.len()).filter_map(in_round).collect();
-    (!ratios.is_empty()).then(|| Interval::of(&ratios))
+    interval(&ratios)
+}
+
+/// Returns the interval of ratios; `None` if all runs are void.
+fn interval(ratios: &[f64]) -> Option<Interval> {
+    (!ratios.is_empty()).then(|| Interval::of(ratios))
 }
 
 /// Returns the time at a share of the CPU, from points of share and time: by the line of least squares through their logarithms, because
@@ -84,7 +89,7 @@ fn interpolated(points: Vec<(f64, f64)>, share: f64) -> Option<f64> {
 pub(super) fn local_work(column: &Column, columns: &[Column]) -> Option<Interval> {
     let linux = of(columns, column.cell, Scheme::Linux)?;
     (column.cell.tasks > 0 && column.scheme != Scheme::Linux)
-        .then(|| Interval::of(&column.ratios(linux, |run| run.local.rate())))
+        .then(|| interval(&column.ratios(linux, |run| run.local.rate())))?
 }
 
 #[cfg(test)]
@@ -116,6 +121,16 @@ mod tests {
         let points = [0.2, 0.25, 0.4, 0.5].map(|share: f64| (share, 1.0 / share)).to_vec();
         assert!((interpolated(points, 0.3).unwrap() - 1.0 / 0.3).abs() < 1e-6);
         assert_eq!(interpolated(vec![(0.2, 5.0), (0.2, 5.1)], 0.3), None);
+    }
+
+    #[test]
+    fn a_row_without_a_valid_run_has_no_ratio() {
+        let mut linux = column(&[Some(1.0), Some(1.0)]);
+        linux.scheme = Scheme::Linux;
+        let columns = [linux, column(&[None, None])];
+        assert!(
+            against_linux(&columns[1], &columns).is_none() && local_work(&columns[1], &columns).is_none()
+        );
     }
 
     #[test]

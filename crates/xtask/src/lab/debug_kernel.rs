@@ -41,6 +41,14 @@ impl Kind {
         }
     }
 
+    /// Returns the variables of its build.
+    const fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Locks => &[],
+            Self::Memory => &[EARLY],
+        }
+    }
+
     /// Returns the end of its release name.
     const fn ending(self) -> &'static str {
         match self {
@@ -93,7 +101,7 @@ fn files(workspace: &Workspace, stock: &Kernel, kind: Kind) -> Result<Files> {
     let upstream = stock.version.split('-').next().unwrap_or(&stock.version);
     let kernel = Kernel { release: format!("{upstream}{}", kind.ending()), version: stock.version.clone() };
     let cache = Cache::open()?;
-    let effective = effective(&settings);
+    let effective = effective(&settings) + &kind.variables().join("\n");
     let pieces = [REVISION, &effective, &recipe_text, &stock.version].map(str::as_bytes);
     let folder = cache.path("debug").join(key(&pieces));
     if !folder.exists() {
@@ -133,7 +141,8 @@ fn make(
     let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, usize::from));
     let local = format!("LOCALVERSION={}", kind.ending());
     // The build may take an hour, so it has the lowest priority.
-    let make = ["nice", "-n", "19", "make", "-s", "-C", &source, &local, &jobs, EARLY];
+    let make = ["nice", "-n", "19", "make", "-s", "-C", &source, &local, &jobs];
+    let make = [&make[..], kind.variables()].concat();
     run(&step, &[&make[..], &["tinyconfig"]].concat())?;
     let file = root.join(source.trim_start_matches('/')).join(".config");
     let tiny = std::fs::read_to_string(&file).context("tinyconfig wrote nothing")?;
