@@ -97,8 +97,10 @@ fn judged(id: &'static str, values: &[Named], wanted: Ordering) -> Claim {
 }
 
 fn listed(values: &[Named]) -> String {
-    let each =
-        values.iter().map(|(name, interval)| format!("{name} {:.3} ± {:.3}", interval.mean, interval.error));
+    let each = values.iter().map(|(name, interval)| match interval {
+        Interval { mean, .. } if mean.is_nan() => format!("{name} void"),
+        Interval { mean, error } => format!("{name} {mean:.3} ± {error:.3}"),
+    });
     each.collect::<Vec<_>>().join(", ")
 }
 

@@ -74,7 +74,10 @@ pub(crate) const IN_LAB: Experiment = Experiment {
         Axis::new("actuator", "The means by which processes get weights; nice if not given", Means::NAMES),
     ],
     examples: &[
-        ("--app is --tasks 3", "one cell of the paper's figure 2"),
+        (
+            "--app is --class w --tasks 3",
+            "one cell of the paper's figure 2, with queues that change weights; some 15 min a round",
+        ),
         (
             "--app is --actuator nice,scx --policy linux,carried",
             "nice values, and weights of the BPF scheduler",
