@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use pronto::{Event, Message, Node, NodeId, Peer, WaitPolicy};
+use pronto::{Event, Events, Message, Node, NodeId, Peer, WaitPolicy};
 use pronto_core::wait::WaitOverride;
 use pronto_sync::atomic::{AtomicU64, Ordering};
 
@@ -57,9 +57,18 @@ fn many(name: &str) -> (Node, Vec<Client>, Proxy) {
     let wire = Proxy::to(&address);
     let client =
         |id| Client::start(id, if id == PEERS + 1 { wire.address() } else { address.clone() }.as_str());
+    let events = server.events();
     let clients: Vec<_> = (2..PEERS + 2).map(client).collect();
+    until_up(&events, clients.len());
     until_resting(&server, &clients);
     (server, clients, wire)
+}
+
+/// Waits until the node has published that so many peers have come, which it may do after they have linked.
+fn until_up(events: &Events, peers: usize) {
+    for _ in 0..peers {
+        event(events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));
+    }
 }
 
 /// Makes calls of one client until most sources of the others have begun to rest.
@@ -146,7 +155,7 @@ fn resting_peers_stay_up() {
         pause(Duration::from_millis(20));
         clients.iter().zip(&before).all(|(client, before)| sent(client.node.id().0) >= before + 2)
     });
-    assert!(events.try_next().is_none(), "no peer is taken for silent");
+    assert_eq!(events.try_next(), None, "no peer is taken for silent");
 }
 
 /// Shows: operations.rests
@@ -190,12 +199,13 @@ fn resting_peers_are_served_while_the_serving_thread_does_not_sleep() {
     let spin = WaitOverride { policy: WaitPolicy::Spin, bound: None };
     server.peer(2).unwrap().session().set_wait_override(Some(spin));
     // The serving thread reads overrides when a peer comes.
-    clients.push(Client::start(PEERS + 2, &server.listening()[0].to_string()));
-    until("the serving thread spins", || server.status().serves.contains("spin"));
     let events = server.events();
+    clients.push(Client::start(PEERS + 2, &server.listening()[0].to_string()));
+    until_up(&events, 1);
+    until("the serving thread spins", || server.status().serves.contains("spin"));
     clients.iter().for_each(|client| add(&client.server));
     // Longer than the liveness limit, within which heartbeats have to be received.
     pause(Duration::from_millis(4_000));
     clients.iter().for_each(|client| add(&client.server));
-    assert!(events.try_next().is_none(), "a resting peer was taken for silent");
+    assert_eq!(events.try_next(), None, "a resting peer was taken for silent");
 }
