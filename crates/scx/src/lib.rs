@@ -5,14 +5,13 @@
 //! returns to its own scheduler.
 #![deny(unsafe_code)]
 
-mod libbpf;
 mod packet;
 mod scheduler;
 mod server;
 mod settings;
 mod shared;
 
-pub use libbpf::Fault;
-pub use scheduler::{Exit, LoadError, Loaded, Messages, Name, active};
+pub use pronto_bpf::Messages;
+pub use scheduler::{Exit, LoadError, Loaded, Name, active};
 pub use server::{Flags, ListenError, Server};
 pub use settings::{NeverCovers, Settings};

@@ -3,13 +3,13 @@
 use core::fmt;
 use std::fs;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::errno::Errno;
+use pronto_bpf::{Attached, LoadError as Refusal, Messages, Object, OpenError};
 use pronto_expedite::scx::{Counters, KERNEL};
 use pronto_sched_policy::policy::weight::Weight;
 
-use crate::libbpf::{Attached, Fault, Libbpf, NotOpened, Object, Unusable};
 use crate::server::Flags;
 use crate::settings::{NeverCovers, Settings};
 use crate::shared::{RawFlag, RawParameters, RawReport, RawWeight, VERSION};
@@ -18,8 +18,8 @@ use crate::shared::{RawFlag, RawParameters, RawReport, RawWeight, VERSION};
 const ACCOUNTS: u32 = 4_096;
 const ACCOUNTS_PER_CPU: u32 = 64;
 
-/// Type data of the kernel, without which no BPF program can be adapted to it.
-const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// Folder of the sources.
+const FOLDER: &str = "kernel/scx";
 
 /// Bit of an exit code by which the kernel asks for another start (`SCX_ECODE_ACT_RESTART`).
 const RESTART: i64 = 1 << 48;
@@ -44,9 +44,6 @@ pub enum LoadError {
     /// The kernel is older than Linux 6.12, or was built without BPF schedulers.
     #[error("this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT, since Linux 6.12)")]
     NoSchedExt,
-    /// The kernel was built without type data.
-    #[error("this kernel has no type data in {TYPES} (CONFIG_DEBUG_INFO_BTF)")]
-    NoTypes,
     /// Another BPF scheduler is loaded. The kernel has one at most.
     #[error("the kernel runs the scheduler {0} already: end its program first")]
     Occupied(Name),
@@ -55,31 +52,9 @@ pub enum LoadError {
         "this process may not load BPF programs: it needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, and no kernel lockdown"
     )]
     NotPermitted,
-    /// The library is not installed.
-    #[error("libbpf.so.1 is missing: install libbpf (Debian: libbpf1)")]
-    NoLibbpf,
-    /// The library lacks a function.
-    #[error("libbpf is too old: it has no function {0}")]
-    OldLibbpf(&'static str),
     /// The object file cannot be opened.
-    #[error("cannot open {}: {errno} (`make -C kernel/scx install` builds it for the running kernel)", path.display())]
-    NoObject {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        errno: Errno,
-    },
-    /// The file is not an object of BPF programs.
-    #[error("{} is not a BPF program: {fault} (`make -C kernel/scx install` builds one)", path.display())]
-    Invalid {
-        /// Path of the file.
-        path: PathBuf,
-        /// Its fault.
-        fault: Fault,
-    },
-    /// The object file is that of another version of the loader.
-    #[error("{} was built from other sources than this program: build it again", .0.display())]
-    OtherVersion(PathBuf),
+    #[error(transparent)]
+    Object(#[from] OpenError),
     /// A cap never covers a slice.
     #[error(transparent)]
     Settings(#[from] NeverCovers),
@@ -101,15 +76,6 @@ pub enum LoadError {
 
 fn reason(exit: &Option<Exit>) -> String {
     exit.as_ref().map_or_else(String::new, |exit| format!(": {exit}"))
-}
-
-/// Messages of libbpf, among them those of the kernel's verifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Messages {
-    /// They are printed on standard error.
-    Shown,
-    /// They are not printed.
-    Hidden,
 }
 
 /// The end of a scheduler, as the kernel reports it.
@@ -174,31 +140,16 @@ impl Loaded {
         if let Some(name) = active() {
             return Err(LoadError::Occupied(name));
         }
-        if !Path::new(TYPES).exists() {
-            return Err(LoadError::NoTypes);
-        }
-        let library = Libbpf::open().map_err(|unusable| match unusable {
-            Unusable::Missing => LoadError::NoLibbpf,
-            Unusable::TooOld(function) => LoadError::OldLibbpf(function),
-        })?;
-        if messages == Messages::Hidden {
-            library.silence();
-        }
-        let opened = library.open_object(file);
-        let mut object = opened.map_err(|why| match why {
-            NotOpened::System(errno) => LoadError::NoObject { path: file.into(), errno },
-            NotOpened::Invalid(fault) => LoadError::Invalid { path: file.into(), fault },
-        })?;
-        let cpus = library.possible_cpus().map_err(LoadError::System)?;
+        let mut object = pronto_bpf::open(file, FOLDER, messages)?;
+        let cpus = object.possible_cpus().map_err(LoadError::System)?;
         if !configure(&object, settings.parameters(cpus)?) {
-            return Err(LoadError::OtherVersion(file.into()));
+            return Err(OpenError::OtherVersion(file.into()).into());
         }
-        object.load().map_err(|errno| match errno {
-            Errno::EPERM | Errno::EACCES if !nix::unistd::geteuid().is_root() => LoadError::NotPermitted,
-            Errno::EPERM => LoadError::NotPermitted,
-            errno => LoadError::Rejected(errno),
+        object.load().map_err(|refusal| match refusal {
+            Refusal::Rejected(errno) => LoadError::Rejected(errno),
+            _ => LoadError::NotPermitted,
         })?;
-        match object.attach(c"pronto") {
+        match object.attach_scheduler(c"pronto") {
             Ok(attached) => Ok(Self(attached)),
             Err((_, Errno::EBUSY)) => {
                 Err(LoadError::Occupied(active().unwrap_or_else(|| Name("(unknown)".into()))))

@@ -1,15 +1,18 @@
-//! The functions of libbpf that the loader calls. The library is opened at run time, so no build needs it.
+//! The functions of libbpf that are called.
 //!
 //! # Invariants
 //! 1. The functions have the signatures of libbpf.h. They stay the same in all libraries named `libbpf.so.1`.
-//! 2. Maps and links are used only while their object is open: both have its lifetime, or keep it open.
-//! 3. The memory of a map of global data is aligned to a page, has the length that libbpf reports, and stays in place from the load of
+//! 2. Maps, programs and links are used only while their object is open: they have its lifetime, or keep it open.
+//! 3. None of the functions is bound to a thread.
+//! 4. The memory of a map of global data is aligned to a page, has the length that libbpf reports, and stays in place from the load of
 //!    the object until it is closed. The kernel writes it at any time.
 #![expect(unsafe_code, reason = "calls of a C library; listed in docs/unsafe.md")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::NonNull;
 use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +20,8 @@ use std::sync::Arc;
 use libloading::Library;
 use nix::errno::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::LoadError;
 
 /// Name of the library. The number is that of the interface.
 const NAME: &str = "libbpf.so.1";
@@ -27,8 +32,27 @@ enum RawObject {}
 /// `struct bpf_map`.
 enum RawMap {}
 
+/// `struct bpf_program`.
+enum RawProgram {}
+
 /// `struct bpf_link`.
 enum RawLink {}
+
+/// `struct bpf_iter_attach_opts`.
+#[repr(C)]
+struct IteratorOptions {
+    size: usize,
+    target: *const Target,
+    target_length: u32,
+}
+
+/// Part `task` of `union bpf_iter_link_info`: one of these numbers is not zero.
+#[repr(C)]
+struct Target {
+    thread: u32,
+    process: u32,
+    descriptor: u32,
+}
 
 /// `libbpf_print_fn_t`; the last argument is a list of variable arguments.
 type Print = unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int;
@@ -123,7 +147,12 @@ functions! {
     set_max_entries = "bpf_map__set_max_entries": unsafe extern "C" fn(*mut RawMap, u32) -> c_int,
     initial_value = "bpf_map__initial_value": unsafe extern "C" fn(*const RawMap, *mut usize) -> *mut c_void,
     map_fd = "bpf_map__fd": unsafe extern "C" fn(*const RawMap) -> c_int,
-    attach = "bpf_map__attach_struct_ops": unsafe extern "C" fn(*const RawMap) -> *mut RawLink,
+    attach_scheduler = "bpf_map__attach_struct_ops": unsafe extern "C" fn(*const RawMap) -> *mut RawLink,
+    find_program = "bpf_object__find_program_by_name": unsafe extern "C" fn(*const RawObject, *const c_char) -> *mut RawProgram,
+    attach_program = "bpf_program__attach": unsafe extern "C" fn(*const RawProgram) -> *mut RawLink,
+    attach_iterator = "bpf_program__attach_iter": unsafe extern "C" fn(*const RawProgram, *const IteratorOptions) -> *mut RawLink,
+    link_fd = "bpf_link__fd": unsafe extern "C" fn(*const RawLink) -> c_int,
+    start_iterator = "bpf_iter_create": unsafe extern "C" fn(c_int) -> c_int,
     destroy = "bpf_link__destroy": unsafe extern "C" fn(*mut RawLink) -> c_int,
     update = "bpf_map_update_elem": unsafe extern "C" fn(c_int, *const c_void, *const c_void, u64) -> c_int,
     delete = "bpf_map_delete_elem": unsafe extern "C" fn(c_int, *const c_void) -> c_int,
@@ -141,23 +170,30 @@ impl core::fmt::Debug for Libbpf {
 
 /// An object: the BPF programs and maps of a file.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub struct Object {
     library: Libbpf,
     object: NonNull<RawObject>,
 }
 
 /// A map of an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Map<'o> {
+pub struct Map<'o> {
     object: &'o Object,
     map: NonNull<RawMap>,
 }
 
-/// A scheduler that the kernel uses, with its object. It is detached when this is dropped.
+/// Programs that the kernel uses, with their object. They are detached when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub struct Attached {
     object: Object,
-    link: NonNull<RawLink>,
+    links: Vec<NonNull<RawLink>>,
+}
+
+/// A program that reports on one process whenever it is read. The kernel keeps the program as long as this.
+#[derive(Debug)]
+pub struct Iterator {
+    library: Libbpf,
+    link: OwnedFd,
 }
 
 impl Libbpf {
@@ -175,16 +211,6 @@ impl Libbpf {
     pub(crate) fn silence(&self) {
         // SAFETY: I1; without a function the library prints nothing.
         unsafe { (self.0.set_print)(None) };
-    }
-
-    /// Returns the number of CPUs that the machine may ever have.
-    ///
-    /// # Errors
-    /// The kernel does not report it.
-    pub(crate) fn possible_cpus(&self) -> Result<u32, Errno> {
-        // SAFETY: I1.
-        let count = unsafe { (self.0.num_possible_cpus)() };
-        u32::try_from(count).map_err(|_| Errno::from_raw(-count))
     }
 
     /// Opens an object file.
@@ -205,9 +231,26 @@ impl Libbpf {
     }
 }
 
+// SAFETY: I3.
+unsafe impl Send for Object {}
+
+// SAFETY: I3.
+unsafe impl Send for Attached {}
+
 impl Object {
+    /// Returns the number of CPUs that the machine may ever have.
+    ///
+    /// # Errors
+    /// The kernel does not report it.
+    pub fn possible_cpus(&self) -> Result<u32, Errno> {
+        // SAFETY: I1.
+        let count = unsafe { (self.library.0.num_possible_cpus)() };
+        u32::try_from(count).map_err(|_| Errno::from_raw(-count))
+    }
+
     /// Returns the map of a name.
-    pub(crate) fn map(&self, name: &CStr) -> Option<Map<'_>> {
+    #[must_use]
+    pub fn map(&self, name: &CStr) -> Option<Map<'_>> {
         let find = self.library.0.find_map;
         // SAFETY: I1, I2; the name outlives the call.
         let map = unsafe { find(self.object.as_ptr(), name.as_ptr()) };
@@ -218,33 +261,107 @@ impl Object {
     ///
     /// # Errors
     /// The kernel rejects them, or does not permit it.
-    pub(crate) fn load(&mut self) -> Result<(), Errno> {
+    pub fn load(&mut self) -> Result<(), LoadError> {
         // SAFETY: I1, I2.
-        result(unsafe { (self.library.0.load)(self.object.as_ptr()) })
+        let loaded = result(unsafe { (self.library.0.load)(self.object.as_ptr()) });
+        loaded.map_err(|errno| match errno {
+            Errno::EPERM => LoadError::NotPermitted,
+            Errno::EACCES if !nix::unistd::geteuid().is_root() => LoadError::NotPermitted,
+            errno => LoadError::Rejected(errno),
+        })
     }
 
     /// Attaches the scheduler in the map of that name, or returns the object.
-    pub(crate) fn attach(self, name: &CStr) -> Result<Attached, (Self, Errno)> {
+    ///
+    /// # Errors
+    /// The kernel's, with the object.
+    pub fn attach_scheduler(self, name: &CStr) -> Result<Attached, (Self, Errno)> {
         let Some(map) = self.map(name).map(|map| map.map) else { return Err((self, Errno::ENOENT)) };
         // SAFETY: I1, I2.
-        let link = unsafe { (self.library.0.attach)(map.as_ptr()) };
+        let link = unsafe { (self.library.0.attach_scheduler)(map.as_ptr()) };
         match NonNull::new(link) {
-            Some(link) => Ok(Attached { object: self, link }),
+            Some(link) => Ok(Attached { object: self, links: vec![link] }),
             None => Err((self, Errno::last())),
         }
+    }
+
+    /// Attaches the programs of these names, each where its section says.
+    ///
+    /// # Errors
+    /// There is no such program, or the kernel does not attach it; then none stays attached.
+    pub fn attach(self, names: &[&CStr]) -> Result<Attached, Errno> {
+        let mut attached = Attached { object: self, links: Vec::with_capacity(names.len()) };
+        for name in names {
+            let program = attached.object.program(name)?;
+            // SAFETY: I1, I2.
+            let link = unsafe { (attached.object.library.0.attach_program)(program.as_ptr()) };
+            attached.links.push(NonNull::new(link).ok_or_else(Errno::last)?);
+        }
+        Ok(attached)
+    }
+
+    /// Lets the program of that name, an iterator of tasks or of their files, report on a process.
+    ///
+    /// # Errors
+    /// There is no such program, or the kernel cannot restrict it to a process (before Linux 6.1).
+    pub fn iterate(&self, name: &CStr, process: u32) -> Result<Iterator, Errno> {
+        let program = self.program(name)?;
+        let target = Target { thread: 0, process, descriptor: 0 };
+        let target_length = u32::try_from(size_of::<Target>()).expect("a few bytes");
+        let options =
+            IteratorOptions { size: size_of::<IteratorOptions>(), target: &raw const target, target_length };
+        let functions = &self.library.0;
+        // SAFETY: I1, I2; the options and the target outlive the call.
+        let link = unsafe { (functions.attach_iterator)(program.as_ptr(), &raw const options) };
+        let link = NonNull::new(link).ok_or_else(Errno::last)?;
+        // SAFETY: I1.
+        let fd = unsafe { (functions.link_fd)(link.as_ptr()) };
+        // SAFETY: the descriptor is open until the link is destroyed below.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let kept = fd.try_clone_to_owned();
+        // SAFETY: I1; neither the link nor its own descriptor is used later.
+        let _closed = unsafe { (functions.destroy)(link.as_ptr()) };
+        let link = kept.map_err(|error| error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw))?;
+        Ok(Iterator { library: self.library.clone(), link })
+    }
+
+    fn program(&self, name: &CStr) -> Result<NonNull<RawProgram>, Errno> {
+        // SAFETY: I1, I2; the name outlives the call.
+        let program = unsafe { (self.library.0.find_program)(self.object.as_ptr(), name.as_ptr()) };
+        NonNull::new(program).ok_or(Errno::ENOENT)
+    }
+}
+
+impl Iterator {
+    /// Runs the program. Its report is read from the file.
+    ///
+    /// # Errors
+    /// The kernel has no memory or no descriptor left.
+    pub fn start(&self) -> Result<File, Errno> {
+        // SAFETY: I1.
+        let fd = unsafe { (self.library.0.start_iterator)(self.link.as_raw_fd()) };
+        if fd < 0 {
+            return Err(Errno::from_raw(-fd));
+        }
+        // SAFETY: the descriptor is new, and nothing else owns it.
+        Ok(unsafe { File::from_raw_fd(fd) })
     }
 }
 
 impl Attached {
-    pub(crate) const fn object(&self) -> &Object {
+    /// Returns the object.
+    #[must_use]
+    pub const fn object(&self) -> &Object {
         &self.object
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // SAFETY: I1, I2; the link is not used later. The object is closed after this.
-        let _detached = unsafe { (self.object.library.0.destroy)(self.link.as_ptr()) };
+        for link in self.links.drain(..) {
+            // SAFETY: I1, I2; the link is not used later. The object is closed after this.
+            let _detached = unsafe { (self.object.library.0.destroy)(link.as_ptr()) };
+        }
     }
 }
 
@@ -264,7 +381,7 @@ impl Map<'_> {
     ///
     /// # Errors
     /// The object is loaded already.
-    pub(crate) fn set_entries(&self, entries: u32) -> Result<(), Errno> {
+    pub fn set_entries(&self, entries: u32) -> Result<(), Errno> {
         // SAFETY: I1, I2.
         result(unsafe { (self.functions().set_max_entries)(self.map.as_ptr(), entries) })
     }
@@ -279,16 +396,18 @@ impl Map<'_> {
     }
 
     /// Returns the value of a map of global data, unless its size is another one.
-    pub(crate) fn read<T: FromBytes>(&self) -> Option<T> {
+    #[must_use]
+    pub fn read<T: FromBytes>(&self) -> Option<T> {
         let memory = self.memory::<T>()?;
-        // SAFETY: I3; any bytes are a valid value. The read is volatile because the kernel may write at the same time.
+        // SAFETY: I4; any bytes are a valid value. The read is volatile because the kernel may write at the same time.
         Some(unsafe { memory.read_volatile() })
     }
 
     /// Sets the value of a map of global data, before the object is loaded. Returns false if its size is another one.
-    pub(crate) fn write<T: IntoBytes>(&self, value: T) -> bool {
+    #[must_use]
+    pub fn write<T: IntoBytes>(&self, value: T) -> bool {
         let Some(memory) = self.memory::<T>() else { return false };
-        // SAFETY: I3; before the load only this process uses the memory.
+        // SAFETY: I4; before the load only this process uses the memory.
         unsafe { memory.write_volatile(value) };
         true
     }
@@ -302,7 +421,7 @@ impl Map<'_> {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(crate) fn set<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
+    pub fn set<K: IntoBytes + Immutable, V: IntoBytes + Immutable>(
         &self,
         key: &K,
         value: &V,
@@ -316,7 +435,7 @@ impl Map<'_> {
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn remove<K: IntoBytes + Immutable>(&self, key: &K) -> Result<(), Errno> {
+    pub fn remove<K: IntoBytes + Immutable>(&self, key: &K) -> Result<(), Errno> {
         // SAFETY: I1; the key outlives the call. The kernel reads as many bytes as the map's keys have, which the caller knows.
         result(unsafe { (self.functions().delete)(self.fd(), (&raw const *key).cast()) })
     }
