@@ -15,10 +15,11 @@ use pronto::rpc::Peer;
 use pronto::{
     Builder, Config, CoscheduleConfig, CoscheduleGroup, Message, Node, NodeHost, NodeId, PastConfig, Payload,
 };
-use pronto_coschedule::diag::Connection;
 use pronto_coschedule::group::Members;
+use pronto_coschedule::sensor::Choice as Sensor;
 use pronto_coschedule::service::default_state;
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+use pronto_coschedule::socket::Connection;
 use pronto_coschedule::{Service, check};
 use pronto_sched_policy::policy::level::Level;
 use pronto_sched_policy::policy::weight::Weight;
@@ -120,6 +121,10 @@ fn settings(config: &CoscheduleConfig) -> anyhow::Result<Settings> {
         period: Duration::from_millis(config.period_ms),
         past,
         most,
+        sensor: Sensor::named(
+            &config.sensor,
+            config.sensor_program.clone().unwrap_or_else(|| Sensor::PROGRAM.into()),
+        )?,
         actuator: config.actuator.parse()?,
         groups: config.groups.iter().map(group).collect::<Result<_, _>>()?,
         state: config.state.clone().unwrap_or_else(default_state),
@@ -295,6 +300,7 @@ mod tests {
         assert_eq!(settings.past, Past::Fixed(Settings::PAST));
         assert_eq!(settings.most, Settings::MOST);
         assert_eq!(settings.actuator, Default::default());
+        assert_eq!(settings.sensor, Sensor::SockDiag);
     }
 
     #[test]
@@ -307,6 +313,7 @@ mod tests {
             ("max_weight = 99", "max_weight"),
             ("max_weight = 1001", "1000"),
             ("actuator = \"fast\"", "fast"),
+            ("sensor = \"eyes\"", "eyes"),
             ("groups = [{ name = \"x\" }]", "exactly one of"),
             ("groups = [{ name = \"x\", command = \"a\", cgroup = \"/\" }]", "exactly one of"),
             ("groups = [{ name = \"x\", command = \"/bin/cat\" }]", "without folders"),

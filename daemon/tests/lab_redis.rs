@@ -1,14 +1,16 @@
-//! redis-server of Debian, unmodified: time until it replies with and without boosts, while other processes compute on its CPU. All
-//! times are virtual.
+//! redis-server of Debian, unmodified: time until it replies with and without boosts, while other processes compute on its CPU; and the
+//! times from its wake-ups until it runs, which the kernel measures. All times are virtual.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop")]
 
 use core::time::Duration;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pronto_expedite::Device;
 use pronto_expedite::process::descendants;
@@ -39,7 +41,7 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
         for pid in family {
-            let _ = nix::sys::signal::kill(Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGKILL);
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
     }
 }
@@ -136,6 +138,41 @@ impl Server {
     }
 }
 
+/// `pronto expedite wakeups` for one process.
+struct Recording {
+    process: Ended,
+    output: BufReader<ChildStdout>,
+}
+
+impl Recording {
+    /// Starts it, and waits until it records.
+    fn start(pid: u32) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pronto"));
+        command.args(["expedite", "wakeups", "--verbose", "--json", "--pid", &pid.to_string(), "--object"]);
+        let mut child = command.arg(wakeups()).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        output.read_line(&mut first).unwrap();
+        assert!(first.starts_with('{'), "{first}");
+        Self { process: Ended(child), output }
+    }
+
+    /// Ends it. Returns the last line.
+    fn end(mut self) -> serde_json::Value {
+        kill(Pid::from_raw(self.process.0.id().cast_signed()), Signal::SIGINT).unwrap();
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        serde_json::from_str(text.lines().last().unwrap()).unwrap()
+    }
+}
+
+/// Returns the path of the BPF program for the running kernel.
+fn wakeups() -> PathBuf {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    target.join("lab-bpf").join(release.trim()).join("wakeups/pronto_wakeups.bpf.o")
+}
+
 /// Returns the time that `hundredths` of the times do not exceed.
 fn percentile(times: &[Duration], hundredths: usize) -> Duration {
     let mut times = times.to_vec();
@@ -143,6 +180,7 @@ fn percentile(times: &[Duration], hundredths: usize) -> Duration {
     times[(times.len() * hundredths / 100).min(times.len() - 1)]
 }
 
+/// Shows: operations.wakeups
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn redis_replies_sooner_if_it_is_started_by_expedite() {
@@ -164,12 +202,14 @@ fn redis_replies_sooner_if_it_is_started_by_expedite() {
         boosted.ping();
         (boosts() > before).then_some(())
     });
+    let recordings = [plain.pid, boosted.pid].map(Recording::start);
     let before = boosts();
     for _ in 0..MESSAGES {
         plain.measure();
         boosted.measure();
     }
     let boosts = boosts() - before;
+    let recorded = recordings.map(Recording::end);
     println!("{HOGS} hogs, {MESSAGES} messages to each server, {boosts} boosts; us: p50, p90, p99");
     let (plain, boosted) = (&plain.times, &boosted.times);
     for (name, times) in [("no hogs", &alone), ("plain", plain), ("boosted", boosted)] {
@@ -182,4 +222,25 @@ fn redis_replies_sooner_if_it_is_started_by_expedite() {
     // In some boots the quantum of virtual time adds milliseconds to more than a tenth of the replies of both.
     let replies = [plain, boosted].map(|times| percentile(&times.replies, 50));
     assert!(2 * replies[1] < replies[0], "time until the reply, p50: {replies:?}");
+    judge(&recorded);
+}
+
+/// Asserts that the kernel's own record agrees: of the plain server and of the boosted one.
+fn judge(recorded: &[serde_json::Value; 2]) {
+    for (name, record) in ["plain", "boosted"].iter().zip(recorded) {
+        for class in ["ordinary", "real_time"] {
+            let times = &record[class];
+            println!(
+                "{name:8} {class:9} wake-ups {}  ns until it ran: p50 {}, p90 {}, p99 {}, longest {}",
+                times["count"], times["p50_ns"], times["p90_ns"], times["p99_ns"], times["longest_ns"]
+            );
+        }
+        assert_eq!(record["missed"], 0);
+    }
+    let number = |server: usize, class: &str, key: &str| recorded[server][class][key].as_u64().unwrap_or(0);
+    let messages = MESSAGES as u64;
+    assert_eq!(number(0, "real_time", "count"), 0, "nothing boosts the plain server");
+    assert!(number(0, "ordinary", "count") >= messages);
+    assert!(number(1, "real_time", "count") * 100 >= messages * 90);
+    assert!(4 * number(1, "real_time", "p90_ns") < number(0, "ordinary", "p90_ns"));
 }

@@ -43,6 +43,7 @@ fn both_programs_write_pages_for_their_visible_commands() {
         "pronto-expedite-run",
         "pronto-expedite-scx",
         "pronto-expedite-top",
+        "pronto-expedite-wakeups",
         "pronto-ping",
         "pronto-status",
         "pronto-trust",

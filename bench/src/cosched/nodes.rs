@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use pronto_coschedule::Service;
 use pronto_coschedule::actuator::{ActuatorKind, Choice};
-use pronto_coschedule::diag::Connection;
 use pronto_coschedule::group::Members;
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+use pronto_coschedule::socket::Connection;
 use pronto_coschedule::status::Status;
 use pronto_sched_policy::policy::level::Level;
 use pronto_sched_policy::policy::share::Share;
@@ -82,6 +82,7 @@ impl Coscheduled {
                 period: PERIOD,
                 past: Past::Fixed(rules.past),
                 most: rules.most,
+                sensor: Default::default(),
                 actuator: Choice::Only(rules.actuator.kind()),
                 groups: processes.iter().map(group).collect(),
                 state: folder,

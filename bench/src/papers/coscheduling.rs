@@ -210,12 +210,12 @@ const ROWS: &[Row] = &[
         place: "§3, Alg. 3, Fig. 1",
         text: "The frequency is read from all sockets of a task, in packets of 4096 bytes.",
         state: State::Done,
-        code: &["crates/sched-policy/src/policy/occupancy.rs", "crates/coschedule/src/sensor.rs"],
+        code: &["crates/sched-policy/src/policy/occupancy.rs", "crates/coschedule/src/sensor/mod.rs"],
         runs: &["cosched-sim", "cosched-cost"],
         tests: &[
             "crates/sched-policy/src/policy/occupancy.rs::packets_are_rounded_down",
             "crates/sched-policy/src/policy/occupancy.rs::control_messages_count_in_our_measure_only",
-            "crates/coschedule/src/sensor.rs::the_queues_of_another_process_follow_its_sockets",
+            "crates/coschedule/src/sensor/mod.rs::the_queues_of_another_process_follow_its_sockets",
         ],
         remark: "By sock_diag from all TCP, UDP and Unix sockets of unmodified processes. A queue with data counts as one packet more: \
              small messages do not count in the paper's measure (column measure of cosched-sim).",
@@ -240,6 +240,11 @@ const ROWS: &[Row] = &[
             Statement {
                 id: "S13-ours",
                 text: "Sockets of a group whose queues a daemon reads every 10 ms with 1 % of a CPU",
+                published: Published::Nothing,
+            },
+            Statement {
+                id: "S13-bpf",
+                text: "Sockets of a process whose queues a daemon reads every 10 ms with 1 % of a CPU, by a BPF program",
                 published: Published::Nothing,
             },
             Statement {

@@ -1,10 +1,11 @@
 //! BPF programs of `kernel/`: opened from their object files, loaded, and attached. libbpf is opened at run time, so no build needs it.
 //!
 //! [`open`] checks what a machine needs, and names what is missing. The maps of an [`Object`] are set before [`Object::load`]; then it is
-//! attached. What is attached ends when it is dropped, and also if the process is killed.
+//! attached. Programs are detached when [`Attached`] is dropped, and also if the process is killed.
 #![deny(unsafe_code)]
 
 mod libbpf;
+pub mod wakeups;
 
 use std::path::{Path, PathBuf};
 

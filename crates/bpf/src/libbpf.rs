@@ -4,11 +4,11 @@
 //! 1. The functions have the signatures of libbpf.h. They stay the same in all libraries named `libbpf.so.1`.
 //! 2. Maps, programs and links are used only while their object is open: they have its lifetime, or keep it open.
 //! 3. None of the functions is bound to a thread.
-//! 4. The memory of a map of global data is aligned to a page, has the length that libbpf reports, and stays in place from the load of
-//!    the object until it is closed. The kernel writes it at any time.
+//! 4. The initial value of a map of global data has the length that libbpf reports, and stays in place until the object is loaded.
 #![expect(unsafe_code, reason = "calls of a C library; listed in docs/unsafe.md")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::ffi::CString;
 use std::fs::File;
@@ -44,6 +44,8 @@ struct IteratorOptions {
     size: usize,
     target: *const Target,
     target_length: u32,
+    /// libbpf accepts only zero behind the last field that it knows.
+    padding: u32,
 }
 
 /// Part `task` of `union bpf_iter_link_info`: one of these numbers is not zero.
@@ -154,6 +156,7 @@ functions! {
     link_fd = "bpf_link__fd": unsafe extern "C" fn(*const RawLink) -> c_int,
     start_iterator = "bpf_iter_create": unsafe extern "C" fn(c_int) -> c_int,
     destroy = "bpf_link__destroy": unsafe extern "C" fn(*mut RawLink) -> c_int,
+    look_up = "bpf_map_lookup_elem": unsafe extern "C" fn(c_int, *const c_void, *mut c_void) -> c_int,
     update = "bpf_map_update_elem": unsafe extern "C" fn(c_int, *const c_void, *const c_void, u64) -> c_int,
     delete = "bpf_map_delete_elem": unsafe extern "C" fn(c_int, *const c_void) -> c_int,
 }
@@ -308,8 +311,8 @@ impl Object {
         let program = self.program(name)?;
         let target = Target { thread: 0, process, descriptor: 0 };
         let target_length = u32::try_from(size_of::<Target>()).expect("a few bytes");
-        let options =
-            IteratorOptions { size: size_of::<IteratorOptions>(), target: &raw const target, target_length };
+        let size = size_of::<IteratorOptions>();
+        let options = IteratorOptions { size, target: &raw const target, target_length, padding: 0 };
         let functions = &self.library.0;
         // SAFETY: I1, I2; the options and the target outlive the call.
         let link = unsafe { (functions.attach_iterator)(program.as_ptr(), &raw const options) };
@@ -386,7 +389,7 @@ impl Map<'_> {
         result(unsafe { (self.functions().set_max_entries)(self.map.as_ptr(), entries) })
     }
 
-    /// Returns the memory of a map of global data, if it has the size of `T`.
+    /// Returns the memory that holds the value of a map of global data until its object is loaded, if it has the size of `T`.
     fn memory<T>(&self) -> Option<NonNull<T>> {
         let mut length = 0;
         // SAFETY: I1, I2; the length outlives the call.
@@ -395,19 +398,32 @@ impl Map<'_> {
         (length == size_of::<T>()).then_some(memory)
     }
 
-    /// Returns the value of a map of global data, unless its size is another one.
+    /// Returns the value of a map of global data, before the object is loaded, unless its size is another one.
+    #[must_use]
+    pub fn initial<T: FromBytes>(&self) -> Option<T> {
+        let memory = self.memory::<T>()?;
+        // SAFETY: I4; any bytes are a valid value.
+        Some(unsafe { memory.read_volatile() })
+    }
+
+    /// Returns the value of a map of global data of a loaded object, unless its size is another one.
     #[must_use]
     pub fn read<T: FromBytes>(&self) -> Option<T> {
-        let memory = self.memory::<T>()?;
-        // SAFETY: I4; any bytes are a valid value. The read is volatile because the kernel may write at the same time.
-        Some(unsafe { memory.read_volatile() })
+        // Libraries before version 1.5 do not map it into this process when they load the object.
+        self.memory::<T>()?;
+        let (key, mut value) = (0_u32, MaybeUninit::<T>::zeroed());
+        let look_up = self.functions().look_up;
+        // SAFETY: I1; key and value outlive the call, and the kernel writes as many bytes as the value has, which was compared.
+        let found = unsafe { look_up(self.fd(), (&raw const key).cast(), value.as_mut_ptr().cast()) };
+        // SAFETY: any bytes are a valid value.
+        result(found).ok().map(|()| unsafe { value.assume_init() })
     }
 
     /// Sets the value of a map of global data, before the object is loaded. Returns false if its size is another one.
     #[must_use]
     pub fn write<T: IntoBytes>(&self, value: T) -> bool {
         let Some(memory) = self.memory::<T>() else { return false };
-        // SAFETY: I4; before the load only this process uses the memory.
+        // SAFETY: I4.
         unsafe { memory.write_volatile(value) };
         true
     }

@@ -14,14 +14,14 @@ use pronto_sched_policy::policy::time::Nanos;
 use pronto_sched_policy::policy::weight::Weight;
 
 use crate::actuator::{self, ActuateError, Actuator, ActuatorKind, Restored};
-use crate::diag::Connection;
 use crate::group::{Member, Members};
 use crate::journal::{self, Journal, JournalError};
 use crate::own::OwnMessages;
 use crate::process::{Identity, Waiting};
 use crate::reports::Reports;
-use crate::sensor::Sensor;
+use crate::sensor::{SenseError, Sensor};
 use crate::settings::{Past, Policy, Settings};
+use crate::socket::Connection;
 use crate::status::{ProcessStatus, Status};
 
 /// Reason why coscheduling cannot begin.
@@ -31,6 +31,9 @@ pub enum StartError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// Queues cannot be read.
+    #[error(transparent)]
+    Sensor(#[from] SenseError),
     /// The kernel cannot be given weights.
     #[error(transparent)]
     Actuator(#[from] ActuateError),
@@ -125,6 +128,7 @@ impl Coscheduler {
     /// [`StartError`].
     pub fn begin(settings: Settings) -> Result<(Self, Restored), StartError> {
         let actuator = check(&settings)?;
+        let sensor = Sensor::new(&settings.sensor)?;
         journal::make_folder(&settings.state)?;
         let restored = actuator::restore_abandoned(&settings.state)?;
         let (mut journal, entries) = Journal::open(&journal::own(&settings.state))?;
@@ -132,7 +136,7 @@ impl Coscheduler {
         let restored = restored.plus(actuator::restore(entries, &mut journal)?);
         let begun = Self {
             settings,
-            sensor: Sensor::default(),
+            sensor,
             actuator,
             journal,
             processes: BTreeMap::new(),
@@ -268,7 +272,10 @@ impl Coscheduler {
         let weight = match self.settings.policy {
             Policy::Off => Weight::ORDINARY,
             Policy::Static => most,
-            _ => process.weight.next(process.frequency.level().plus(process.carried.level()), most),
+            _ => {
+                let level = process.frequency.level().plus(process.carried.level());
+                process.weight.next(level, most, self.actuator.kind().steps())
+            }
         };
         if weight == process.weight || process.is_refused {
             return;
@@ -352,6 +359,7 @@ impl Coscheduler {
         });
         Status {
             policy: self.settings.policy,
+            sensor: self.settings.sensor.name().to_owned(),
             actuator: self.actuator.kind().to_string(),
             period_us: u64::try_from(self.settings.period.as_micros()).unwrap_or(u64::MAX),
             sockets: self.sensor.len(),

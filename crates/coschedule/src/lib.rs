@@ -12,6 +12,7 @@ mod reports;
 pub mod sensor;
 pub mod service;
 pub mod settings;
+pub mod socket;
 pub mod status;
 
 pub use coscheduler::{Coscheduler, StartError, Totals, check};

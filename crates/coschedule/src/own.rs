@@ -18,6 +18,7 @@
 //!     period: Settings::PERIOD,
 //!     past: Past::Fixed(Settings::PAST),
 //!     most: Settings::MOST,
+//!     sensor: Default::default(),
 //!     actuator: Default::default(),
 //!     groups: vec![group],
 //!     state: default_state(),

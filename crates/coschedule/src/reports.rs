@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pronto_sched_policy::policy::level::Level;
 
-use crate::diag::Connection;
+use crate::socket::Connection;
 
 /// Periods after which a report is forgotten, unless it was repeated. Longer than a report takes that missed its period.
 const LIFE: u8 = 4;

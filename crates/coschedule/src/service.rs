@@ -168,6 +168,7 @@ mod tests {
             period: Duration::from_millis(1),
             past: Past::Auto,
             most: Settings::MOST,
+            sensor: Default::default(),
             actuator: Choice::Only(ActuatorKind::Slice),
             groups: Vec::new(),
             state: state.clone(),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actuator::Choice;
 use crate::group::Members;
+use crate::sensor;
 
 /// A policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +61,9 @@ pub struct Settings {
     pub past: Past,
     /// The largest weight of a process.
     pub most: Weight,
-    /// The means.
+    /// The means by which queues are read.
+    pub sensor: sensor::Choice,
+    /// The means by which the kernel is given weights.
     pub actuator: Choice,
     /// The processes.
     pub groups: Vec<Group>,

@@ -20,6 +20,8 @@ pub struct Service {
 pub struct Status {
     /// The policy.
     pub policy: Policy,
+    /// The name of the sensor.
+    pub sensor: String,
     /// The name of the actuator.
     pub actuator: String,
     /// Time between two samples, in microseconds.

@@ -5,19 +5,23 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::poll::{PollTimeout, poll};
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
 use nix::unistd::Pid;
+use pronto_bpf::OpenError;
 use pronto_coschedule::Coscheduler;
 use pronto_coschedule::actuator::{ActuatorKind, Choice, Restored, restore_abandoned};
 use pronto_coschedule::group::Members;
-use pronto_coschedule::sensor::Sensor;
+use pronto_coschedule::sensor::{Choice as Means, SenseError, Sensor};
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+use pronto_coschedule::socket::Socket;
+use pronto_sched_policy::policy::occupancy::Queue;
 
 struct Killed(Child);
 
@@ -38,6 +42,13 @@ impl Killed {
     }
 }
 
+/// Returns the sensor by BPF, with the program for the running kernel.
+fn bpf() -> Means {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    Means::Bpf(target.join("lab-bpf").join(release.trim()).join("queues/pronto_queues.bpf.o"))
+}
+
 fn state(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("pronto-lab-{name}-{}", std::process::id()))
 }
@@ -48,6 +59,7 @@ fn settings(name: &str, policy: Policy, actuator: ActuatorKind, members: Members
         period: Settings::PERIOD,
         past: Past::Fixed(Settings::PAST),
         most: Settings::MOST,
+        sensor: Means::SockDiag,
         actuator: Choice::Only(actuator),
         groups: vec![Group { name: name.into(), members }],
         state: state(name),
@@ -118,14 +130,129 @@ fn queues_in_another_network_namespace_are_read() {
         (Killed::start(Command::new("cat").stdin(Stdio::piped()).stdout(theirs)), ours)
     });
     let (child, _ours) = child.join().unwrap();
-    let mut sensor = Sensor::default();
-    let pids = BTreeSet::from([child.pid(), std::process::id()]);
-    assert!(sensor.scan(&pids).is_empty());
-    while sensor.queues(child.pid()).first().is_none_or(|queue| queue.received.bytes < 5_000) {
-        sensor.sample().unwrap();
+    for means in [Means::SockDiag, bpf()] {
+        let mut sensor = Sensor::new(&means).unwrap();
+        let pids = BTreeSet::from([child.pid(), std::process::id()]);
+        assert!(sensor.scan(&pids).is_empty());
+        while sensor.queues(child.pid()).first().is_none_or(|queue| queue.received.bytes < 5_000) {
+            sensor.sample().unwrap();
+        }
     }
     drop(child);
     assert!(Command::new("ip").args(["netns", "delete", "pronto-other"]).status().unwrap().success());
+}
+
+/// Returns the inode of a socket of this process.
+fn inode(socket: &impl AsRawFd) -> u64 {
+    let link = fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
+    link.to_str().unwrap().strip_prefix("socket:[").unwrap().strip_suffix(']').unwrap().parse().unwrap()
+}
+
+/// Shows: operations.coschedule-bpf
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn both_sensors_see_the_same_queues_and_bpf_counts_messages() {
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tcp = [(); 3].map(|()| {
+        let ours = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        (ours, listener.accept().unwrap().0)
+    });
+    (&tcp[0].0).write_all(&[1; 3_000]).unwrap();
+    let udp = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let (stream, datagrams) = (UnixStream::pair().unwrap(), UnixDatagram::pair().unwrap());
+    (&stream.0).write_all(&[1; 500]).unwrap();
+    for _ in 0..3 {
+        udp[0].send_to(&[2; 100], udp[1].local_addr().unwrap()).unwrap();
+        datagrams.0.send(&[3; 50]).unwrap();
+    }
+    let own = std::process::id();
+    let mut sensors = [Means::SockDiag, bpf()].map(|means| Sensor::new(&means).unwrap());
+    for sensor in &mut sensors {
+        assert!(sensor.scan(&[own].into()).is_empty());
+        // Data may take a moment, even over the loopback device. sock_diag reports UDP and Unix sockets only with kernel modules of their own.
+        let of = |sensor: &Sensor, inode| {
+            let found = sensor.sockets(own).into_iter().find(|socket| socket.inode == inode);
+            found.map(|socket| socket.occupancy.received.bytes)
+        };
+        while of(sensor, inode(&tcp[0].1)).unwrap() < 3_000
+            || of(sensor, inode(&udp[1])).is_some_and(|bytes| bytes < 300)
+        {
+            sensor.sample().unwrap();
+        }
+    }
+    // Other tests of this process have sockets, too.
+    let mut inodes: Vec<u64> = tcp.iter().flat_map(|(ours, theirs)| [inode(ours), inode(theirs)]).collect();
+    inodes.extend(udp.iter().map(inode));
+    inodes.extend([inode(&stream.0), inode(&stream.1), inode(&datagrams.0), inode(&datagrams.1)]);
+    let [diag, with_bpf] = sensors.map(|sensor| {
+        let ours = |socket: &Socket| inodes.contains(&socket.inode);
+        sensor.sockets(own).into_iter().filter(ours).collect::<Vec<_>>()
+    });
+    println!("sock_diag reports {} sockets, BPF {}", diag.len(), with_bpf.len());
+    assert!(diag.len() >= 2 * tcp.len() && with_bpf.len() == inodes.len());
+    for seen in &diag {
+        let also = with_bpf.iter().find(|socket| socket.inode == seen.inode).unwrap();
+        assert_eq!(seen.connection, also.connection);
+        let bytes = |socket: &Socket| [socket.occupancy.received.bytes, socket.occupancy.sent.bytes];
+        // sock_diag reports only the first of several datagrams of a Unix socket.
+        if seen.inode != inode(&datagrams.1) {
+            assert_eq!(bytes(seen), bytes(also), "{seen:?} {also:?}");
+        }
+        assert!(also.occupancy.received.messages >= seen.occupancy.received.messages, "{seen:?} {also:?}");
+    }
+    let received = |inode| with_bpf.iter().find(|socket| socket.inode == inode).unwrap().occupancy.received;
+    assert_eq!(received(inode(&udp[1])).messages, 3);
+    assert_eq!(received(inode(&datagrams.1)), Queue { bytes: 150, messages: 3 });
+    assert_eq!(received(inode(&stream.1)).bytes, 500);
+}
+
+/// Shows: operations.coschedule-bpf
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn a_process_is_raised_by_queues_that_bpf_reads() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let theirs = OwnedFd::from(listener.accept().unwrap().0);
+    // It never reads its connection.
+    let child = Killed::start(Command::new("cat").stdin(Stdio::piped()).stdout(theirs));
+    let nice = || {
+        let text = fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
+        text.rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().parse::<i32>().unwrap()
+    };
+    let members = Members::Family(child.pid());
+    let settings =
+        Settings { sensor: bpf(), ..settings("bpf", Policy::Predictive, ActuatorKind::Nice, members) };
+    let (mut coscheduler, _) = Coscheduler::begin(settings).unwrap();
+    assert_eq!(coscheduler.tick(), Vec::<String>::new());
+    assert_eq!(nice(), 0);
+    ours.write_all(&[1; 32 << 10]).unwrap();
+    while nice() == 0 {
+        assert_eq!(coscheduler.tick(), Vec::<String>::new());
+    }
+    let status = coscheduler.status();
+    assert_eq!((status.sensor.as_str(), status.sockets), ("bpf", 1));
+    assert!(nice() < 0 && status.with_received > 0);
+    coscheduler.end().unwrap();
+    assert_eq!(nice(), 0);
+}
+
+/// Shows: operations.coschedule-bpf
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn what_bpf_lacks_is_an_error_at_the_start() {
+    let missing = Means::Bpf("/nowhere.bpf.o".into());
+    assert!(matches!(Sensor::new(&missing), Err(SenseError::Open(OpenError::NoObject { .. }))));
+    let other = Means::Bpf("/proc/self/exe".into());
+    assert!(matches!(Sensor::new(&other), Err(SenseError::Open(_))));
+    // A process that ends is no error.
+    let mut sensor = Sensor::new(&bpf()).unwrap();
+    let child = idle();
+    let pids = BTreeSet::from([child.pid()]);
+    assert!(sensor.scan(&pids).is_empty());
+    drop(child);
+    sensor.sample().unwrap();
+    assert!(sensor.scan(&pids).is_empty() && sensor.is_empty());
 }
 
 /// Returns the CPU time of a process, in nanoseconds.

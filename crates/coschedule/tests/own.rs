@@ -68,6 +68,7 @@ fn settings(policy: Policy, state: PathBuf) -> Settings {
         period: Duration::from_millis(2),
         past: Past::Fixed(Share::HALF),
         most: Weight::hundredths(200),
+        sensor: Default::default(),
         actuator: Choice::Only(ActuatorKind::Nice),
         groups: vec![Group { name: "this program".to_owned(), members: Members::Own }],
         state,
@@ -196,6 +197,7 @@ fn messages_of_this_process_count_for_the_policies_that_count_sent_data() {
         // No weight is set: the largest one is the ordinary one, so that this process keeps its own.
         let settings = Settings {
             most: Weight::ORDINARY,
+            sensor: Default::default(),
             actuator: Choice::Only(ActuatorKind::Slice),
             ..settings(policy, state.clone())
         };

@@ -52,6 +52,7 @@ fn shares_are_set_and_restored_unless_somebody_else_has_set_others() {
         period: Settings::PERIOD,
         past: Past::Fixed(Settings::PAST),
         most: Settings::MOST,
+        sensor: Default::default(),
         actuator: Choice::Only(ActuatorKind::ControlGroup),
         groups: vec![Group { name: "job".into(), members: Members::ControlGroup(group.folder.clone()) }],
         state: state.clone(),

@@ -195,11 +195,12 @@ fn configure(object: &Object, parameters: RawParameters) -> bool {
     let accounts = ACCOUNTS.max(ACCOUNTS_PER_CPU.saturating_mul(parameters.cpus));
     let sizes =
         [(c"cpus", parameters.cpus), (c"cpu_accounts", parameters.cpus), (c"user_accounts", accounts)];
+    let has_report = object.map(c".data.report").is_some_and(|map| map.initial::<RawReport>().is_some());
     let has_maps =
         sizes.iter().all(|(name, size)| object.map(name).is_some_and(|map| map.set_entries(*size).is_ok()));
     let Some(map) = object.map(c".rodata.parameters") else { return false };
-    let is_same = map.read::<RawParameters>().is_some_and(|found| found.version == VERSION);
-    has_maps && is_same && report(object).is_some() && map.write(parameters)
+    let is_same = map.initial::<RawParameters>().is_some_and(|found| found.version == VERSION);
+    has_maps && is_same && has_report && map.write(parameters)
 }
 
 fn report(object: &Object) -> Option<RawReport> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use pronto_expedite::scx::Refused;
-use pronto_sched_policy::policy::weight::Weight;
+use pronto_sched_policy::policy::weight::{Steps, Weight};
 
 use crate::journal::{self, Entry, Journal, JournalError};
 use crate::process::Identity;
@@ -102,6 +102,16 @@ pub struct Restored {
     pub gone: usize,
     /// Threads and control groups whose values somebody else has changed meanwhile, or which the kernel refused to change.
     pub left: usize,
+}
+
+impl ActuatorKind {
+    /// Returns the weights that it can give.
+    pub(crate) const fn steps(self) -> Steps {
+        match self {
+            Self::Nice | Self::Slice | Self::NiceAndSlice => Steps::Nice,
+            Self::ControlGroup | Self::Scheduler => Steps::Fine,
+        }
+    }
 }
 
 impl Actuator {

@@ -42,6 +42,7 @@ fn settings(name: &str, policy: Policy, pids: &[u32]) -> Settings {
         period: Settings::PERIOD,
         past: Past::Fixed(Share::HALF),
         most: Settings::MOST,
+        sensor: Default::default(),
         actuator: Choice::Only(ActuatorKind::Nice),
         groups: pids.iter().map(group).collect(),
         state: folder,

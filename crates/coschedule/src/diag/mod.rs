@@ -26,29 +26,12 @@ use pronto_sched_policy::policy::occupancy::{Occupancy, Queue};
 use thiserror::Error;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
+use crate::socket::{Connection, Socket};
+
 use wire::{
     AttributeHeader, InetId, InetReply, InetRequest, MessageHeader, TcpRequest, UnixQueues, UnixReply,
     UnixRequest,
 };
-
-/// A connection: the addresses of its ends, and its protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Connection {
-    /// Protocol number of IP, 6 for TCP and 17 for UDP.
-    pub protocol: u8,
-    /// Address of the process whose socket it is.
-    pub local: SocketAddr,
-    /// Address of the other end; port 0 if a UDP socket has none.
-    pub remote: SocketAddr,
-}
-
-impl Connection {
-    /// Returns the connection as the other end sees it.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        Self { protocol: self.protocol, local: self.remote, remote: self.local }
-    }
-}
 
 /// Identifies a socket in later queries. A socket that reuses the end points of another one is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,20 +41,6 @@ pub struct Key(Kind);
 enum Kind {
     Inet { family: u8, protocol: u8, id: InetId },
     Unix { inode: u32 },
-}
-
-/// A socket that can hold data, and its queues.
-#[derive(Clone, Copy, Debug)]
-pub struct Socket {
-    /// Number of the socket: that of its link in `/proc/PID/fd`.
-    pub inode: u64,
-    /// Bytes in both queues. A queue that is not empty counts as one message, the least that it can hold: the kernel does not report
-    /// the messages of a byte stream.
-    pub occupancy: Occupancy,
-    /// End points; `None` for a Unix socket.
-    pub connection: Option<Connection>,
-    /// For [`Diag::some`].
-    pub key: Key,
 }
 
 /// Reason why queues cannot be read.
@@ -149,7 +118,7 @@ impl Diag {
     ///
     /// # Errors
     /// [`DiagError::Query`], [`DiagError::Malformed`]. A kernel without UDP or Unix diagnosis is no error: such sockets are missing.
-    pub fn all(&mut self, mut each: impl FnMut(Socket)) -> Result<(), DiagError> {
+    pub fn all(&mut self, mut each: impl FnMut(Key, Socket)) -> Result<(), DiagError> {
         self.tcp(&mut each)?;
         self.inet(UDP, &mut each)?;
         let sequence = self.next_sequence();
@@ -160,7 +129,7 @@ impl Diag {
 
     /// Lists the TCP sockets of both families in one request, which saves a pass over the kernel's table, or by family where the kernel does
     /// not know it any more.
-    fn tcp(&mut self, each: &mut impl FnMut(Socket)) -> Result<(), DiagError> {
+    fn tcp(&mut self, each: &mut impl FnMut(Key, Socket)) -> Result<(), DiagError> {
         let sequence = self.next_sequence();
         self.send(TcpRequest::all(sequence).as_bytes())?;
         match self.receive_all(sequence, |body| each_inet(body, TCP, each))? {
@@ -169,7 +138,7 @@ impl Diag {
         }
     }
 
-    fn inet(&mut self, protocol: u8, each: &mut impl FnMut(Socket)) -> Result<(), DiagError> {
+    fn inet(&mut self, protocol: u8, each: &mut impl FnMut(Key, Socket)) -> Result<(), DiagError> {
         for family in FAMILIES {
             let sequence = self.next_sequence();
             self.send(InetRequest::all(family, protocol, sequence).as_bytes())?;
@@ -183,7 +152,7 @@ impl Diag {
     ///
     /// # Errors
     /// As [`Self::all`].
-    pub fn some(&mut self, keys: &[Key], mut each: impl FnMut(Socket)) -> Result<(), DiagError> {
+    pub fn some(&mut self, keys: &[Key], mut each: impl FnMut(Key, Socket)) -> Result<(), DiagError> {
         for batch in keys.chunks(BATCH) {
             let sequence = self.next_sequence();
             let mut requests = Vec::with_capacity(batch.len() * size_of::<InetRequest>());
@@ -216,9 +185,9 @@ impl Diag {
         let udp = |key: &&Key| matches!(key.0, Kind::Inet { protocol: UDP, .. });
         let datagrams: BTreeSet<Key> = keys.iter().filter(udp).copied().collect();
         if !datagrams.is_empty() {
-            self.inet(UDP, &mut |socket| {
-                if datagrams.contains(&socket.key) {
-                    each(socket);
+            self.inet(UDP, &mut |key, socket| {
+                if datagrams.contains(&key) {
+                    each(key, socket);
                 }
             })?;
         }
@@ -339,7 +308,7 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 /// Passes the internet socket in the body of a reply to `each`, unless no process has it.
-fn each_inet(body: &[u8], protocol: u8, each: &mut impl FnMut(Socket)) -> Result<(), DiagError> {
+fn each_inet(body: &[u8], protocol: u8, each: &mut impl FnMut(Key, Socket)) -> Result<(), DiagError> {
     let (reply, _) = InetReply::read_from_prefix(body).map_err(|_| DiagError::Malformed)?;
     if reply.inode == 0 {
         return Ok(());
@@ -355,7 +324,7 @@ fn each_inet(body: &[u8], protocol: u8, each: &mut impl FnMut(Socket)) -> Result
         };
         SocketAddr::new(ip, u16::from_be_bytes(port))
     };
-    each(Socket {
+    let socket = Socket {
         inode: reply.inode.into(),
         occupancy: occupancy(reply.receive_queue, reply.send_queue),
         connection: Some(Connection {
@@ -363,13 +332,13 @@ fn each_inet(body: &[u8], protocol: u8, each: &mut impl FnMut(Socket)) -> Result
             local: address(id.local, id.local_port),
             remote: address(id.remote, id.remote_port),
         }),
-        key: Key(Kind::Inet { family: reply.family, protocol, id }),
-    });
+    };
+    each(Key(Kind::Inet { family: reply.family, protocol, id }), socket);
     Ok(())
 }
 
 /// Passes the Unix socket in the body of a reply to `each`.
-fn each_unix(body: &[u8], each: &mut impl FnMut(Socket)) -> Result<(), DiagError> {
+fn each_unix(body: &[u8], each: &mut impl FnMut(Key, Socket)) -> Result<(), DiagError> {
     let (reply, mut rest) = UnixReply::read_from_prefix(body).map_err(|_| DiagError::Malformed)?;
     let mut queues = None;
     while let Ok((header, _)) = AttributeHeader::read_from_prefix(rest) {
@@ -381,16 +350,17 @@ fn each_unix(body: &[u8], each: &mut impl FnMut(Socket)) -> Result<(), DiagError
         rest = rest.get(length.next_multiple_of(wire::ALIGNMENT)..).unwrap_or_default();
     }
     if let Some(queues) = queues {
-        each(Socket {
+        let socket = Socket {
             inode: reply.inode.into(),
             occupancy: occupancy(queues.receive, queues.send),
             connection: None,
-            key: Key(Kind::Unix { inode: reply.inode }),
-        });
+        };
+        each(Key(Kind::Unix { inode: reply.inode }), socket);
     }
     Ok(())
 }
 
+/// A queue that is not empty counts as one message, the least that it can hold: the kernel does not report the messages of a byte stream.
 fn occupancy(received: u32, sent: u32) -> Occupancy {
     let queue = |bytes: u32| Queue { bytes: bytes.into(), messages: u64::from(bytes > 0) };
     Occupancy { received: queue(received), sent: queue(sent) }

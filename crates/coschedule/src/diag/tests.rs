@@ -23,10 +23,14 @@ fn eventually(mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn find(diag: &mut Diag, inode: u64) -> Option<Socket> {
+fn find_with_key(diag: &mut Diag, inode: u64) -> Option<(Key, Socket)> {
     let mut found = None;
-    diag.all(|socket| found = if socket.inode == inode { Some(socket) } else { found }).unwrap();
+    diag.all(|key, socket| found = if socket.inode == inode { Some((key, socket)) } else { found }).unwrap();
     found
+}
+
+fn find(diag: &mut Diag, inode: u64) -> Option<Socket> {
+    find_with_key(diag, inode).map(|(_, socket)| socket)
 }
 
 #[test]
@@ -68,15 +72,15 @@ fn single_sockets_are_asked_for_without_the_others() {
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, _) = listener.accept().unwrap();
         sender.write_all(&vec![0; bytes]).unwrap();
-        keys.push(find(&mut diag, inode(&receiver)).unwrap().key);
+        keys.push(find_with_key(&mut diag, inode(&receiver)).unwrap().0);
         streams.push((sender, Some(receiver)));
     }
     let (one, mut two) = UnixStream::pair().unwrap();
     two.write_all(b"unix").unwrap();
-    keys.push(find(&mut diag, inode(&one)).unwrap().key);
+    keys.push(find_with_key(&mut diag, inode(&one)).unwrap().0);
     let mut seen = |keys: &[Key]| {
         let mut seen = Vec::new();
-        diag.some(keys, |socket| seen.push(socket.occupancy.received.bytes)).unwrap();
+        diag.some(keys, |_, socket| seen.push(socket.occupancy.received.bytes)).unwrap();
         seen
     };
     eventually(|| seen(&keys) == (0..100).chain([4]).collect::<Vec<_>>());
@@ -104,9 +108,9 @@ fn one_request_lists_the_tcp_sockets_of_both_families() {
         found.sort_unstable();
         found
     };
-    let one = listed(&mut |diag, found| diag.tcp(&mut |socket| found.push(socket.inode)).unwrap());
+    let one = listed(&mut |diag, found| diag.tcp(&mut |_, socket| found.push(socket.inode)).unwrap());
     let by_family =
-        listed(&mut |diag, found| diag.inet(TCP, &mut |socket| found.push(socket.inode)).unwrap());
+        listed(&mut |diag, found| diag.inet(TCP, &mut |_, socket| found.push(socket.inode)).unwrap());
     assert_eq!((one.len(), &one), (2, &by_family));
 }
 
@@ -125,7 +129,7 @@ fn truncated_and_unknown_replies_are_errors() {
         message[..4].copy_from_slice(&length.to_ne_bytes());
         assert!(matches!(Messages(&message).next(), Some(Err(DiagError::Malformed))), "{length}");
     }
-    let mut none = |_| panic!("no socket");
+    let mut none = |_, _| panic!("no socket");
     assert!(matches!(each_inet(&[0; 20], TCP, &mut none), Err(DiagError::Malformed)));
     assert!(matches!(each_unix(&[0; 8], &mut none), Err(DiagError::Malformed)));
     // An attribute of length zero.

@@ -21,6 +21,11 @@ pub struct CoscheduleConfig {
     /// Largest weight of a process, in percent of an ordinary one.
     #[serde(default = "default_max_weight")]
     pub max_weight: u32,
+    /// `sock_diag` or `bpf`.
+    #[serde(default = "default_sensor")]
+    pub sensor: String,
+    /// File of the BPF program for `bpf`. Default: `/usr/local/lib/pronto/pronto_queues.bpf.o`.
+    pub sensor_program: Option<PathBuf>,
     /// `auto`, `nice`, `slice`, `nice+slice`, `cgroup` or `scx`.
     #[serde(default = "default_actuator")]
     pub actuator: String,
@@ -77,6 +82,10 @@ const fn default_period() -> u64 {
 
 const fn default_max_weight() -> u32 {
     400
+}
+
+fn default_sensor() -> String {
+    "sock_diag".to_owned()
 }
 
 fn default_actuator() -> String {

@@ -12,7 +12,7 @@ use crate::Builder;
 const NO_DEFAULT: [&str; 4] = ["node", "name", "listen", "peer"];
 
 /// Keys that the document shows as comments, because they have no default or one that is no constant.
-const COMMENTED: [&str; 15] = [
+const COMMENTED: [&str; 16] = [
     "spin_down_us",
     "plaintext",
     "tcp.busy_poll_packets",
@@ -28,6 +28,7 @@ const COMMENTED: [&str; 15] = [
     "trust.authorities",
     "trust.revoked",
     "coschedule.state",
+    "coschedule.sensor_program",
 ];
 
 /// Tables of the file, each with a text that leads to a key in it.

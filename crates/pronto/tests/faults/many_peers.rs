@@ -64,7 +64,7 @@ fn many(name: &str) -> (Node, Vec<Client>, Proxy) {
     (server, clients, wire)
 }
 
-/// Waits until the node has published that so many peers have come, which it may do after they have linked.
+/// Waits until the node has published that `peers` peers have come, which it may do after they have linked.
 fn until_up(events: &Events, peers: usize) {
     for _ in 0..peers {
         event(events, TIMEOUT, |event| matches!(event, Event::PeerUp(_)));

@@ -22,6 +22,18 @@ const NICE: [u32; 20] = [
     7007,
 ];
 
+/// The weights that an actuator can give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steps {
+    /// Those of nice values.
+    Nice,
+    /// Multiples of a twentieth of the ordinary weight, which is worth one packet.
+    Fine,
+}
+
+/// A fine step, in hundredths.
+const FINE: u32 = 5;
+
 impl Weight {
     /// The weight of a process without communication.
     pub const ORDINARY: Self = Self(100);
@@ -48,14 +60,17 @@ impl Weight {
         Self(u32::try_from(weight).unwrap_or(u32::MAX)).min(most)
     }
 
-    /// Returns the next weight of a process that has this one, as its frequency is now: the weight of a nice value, or `most`. It rises
-    /// immediately. It falls only if the frequency has fallen by more than a tenth, so that a frequency that alternates about a step does
-    /// not change it each time. Chosen by us; no source.
+    /// Returns the next weight of a process that has this one, as its frequency is now: one of the steps, or `most`. It rises immediately,
+    /// and falls late, so that a frequency that alternates about a step does not change it each time: in the steps of nice values if the
+    /// frequency has fallen by more than a tenth, in fine ones if by a step. Chosen by us; no source.
     #[must_use]
-    pub fn next(self, frequency: Level, most: Self) -> Self {
+    pub fn next(self, frequency: Level, most: Self, steps: Steps) -> Self {
         let exact = Self::of(frequency, most);
-        let stepped = if exact >= most { most } else { exact.stepped() };
-        let falls_little = exact.0.saturating_mul(10) > self.0.saturating_mul(9);
+        let stepped = if exact >= most { most } else { exact.stepped(steps) };
+        let falls_little = match steps {
+            Steps::Nice => exact.0.saturating_mul(10) > self.0.saturating_mul(9),
+            Steps::Fine => exact.0.saturating_add(FINE) > self.0,
+        };
         if stepped < self && falls_little && self <= most {
             self
         } else {
@@ -63,8 +78,11 @@ impl Weight {
         }
     }
 
-    /// Returns the largest weight of a nice value that is not above this one.
-    fn stepped(self) -> Self {
+    /// Returns the largest step that is not above this one.
+    fn stepped(self, steps: Steps) -> Self {
+        if steps == Steps::Fine {
+            return Self(FINE.saturating_mul(self.0 / FINE));
+        }
         let below = NICE.iter().take_while(|weight| **weight <= self.0);
         below.last().map_or(Self::ORDINARY, |weight| Self(*weight))
     }
@@ -109,22 +127,38 @@ mod tests {
 
     #[test]
     fn weights_have_the_steps_of_nice_values_and_fall_late() {
-        let next = |weight: u32, packets| Weight(weight).next(Level::packets(packets), MOST).as_hundredths();
+        let next = |weight: u32, packets| {
+            Weight(weight).next(Level::packets(packets), MOST, Steps::Nice).as_hundredths()
+        };
         assert_eq!([0, 4, 5, 11, 12, 100].map(|packets| next(100, packets)), [100, 100, 125, 125, 156, 400]);
         // (20 + 10) / 20 is 150: less than 156, and more than nine tenths of it.
         assert_eq!((next(156, 10), next(156, 8)), (156, 125), "140 is below 140.4");
         assert_eq!(next(125, 0), 100);
         // A smaller bound takes effect immediately.
-        assert_eq!(Weight(210).next(Level::packets(60), Weight(200)), Weight(200));
+        assert_eq!(Weight(210).next(Level::packets(60), Weight(200), Steps::Nice), Weight(200));
         let mut weight = Weight::ORDINARY;
         let mut changes = 0;
         for round in 0..1_000 {
             // About a step: 124 and 126.
-            let next = weight.next(Level::bytes(if round % 2 == 0 { 19_700 } else { 21_400 }), MOST);
+            let next =
+                weight.next(Level::bytes(if round % 2 == 0 { 19_700 } else { 21_400 }), MOST, Steps::Nice);
             changes += u32::from(next != weight);
             weight = next;
         }
         assert_eq!(changes, 1, "it does not oscillate");
+    }
+
+    #[test]
+    fn fine_steps_are_worth_a_packet_and_are_left_by_a_whole_one() {
+        let next =
+            |weight: u32, bytes| Weight(weight).next(Level::bytes(bytes), MOST, Steps::Fine).as_hundredths();
+        // 3,277 and 4,096 bytes are worth 4 and 5 hundredths.
+        assert_eq!(
+            [0, 3_277, 4_096, 8_192, 1 << 30].map(|bytes| next(100, bytes)),
+            [100, 100, 105, 110, 400]
+        );
+        assert_eq!([0, 3_277, 4_096].map(|bytes| next(105, bytes)), [100, 105, 105]);
+        assert_eq!((next(400, 60 * 4_096), next(400, 58 * 4_096)), (400, 390));
     }
 
     #[test]

@@ -54,7 +54,9 @@ pub(super) fn build(workspace: &Workspace, image: &Image, folder: &Path) -> Resu
         .map(|(name, path)| format!("{name}{}", path.display()));
     let make = ["make", "--no-print-directory", "-s", &source, &output, &btf];
     // stdout is reserved for the path of the object.
-    let status = command(&root, &[&folder, &place, kernels], &make)?
+    // The Makefiles share a file in the folder above.
+    let sources = folder.parent().context("the sources are in a folder")?;
+    let status = command(&root, &[sources, &place, kernels], &make)?
         .stdin(Stdio::null())
         .stdout(std::io::stderr())
         .status()

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::ensure;
@@ -11,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_coschedule::Service;
 use pronto_coschedule::actuator::Choice;
 use pronto_coschedule::group::Members;
+use pronto_coschedule::sensor::Choice as Sensor;
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
 use pronto_coschedule::status::Status;
 use pronto_expedite::process::{descendants, has_children_lists};
@@ -66,6 +68,22 @@ fn describe() -> Command {
                 .value_parser(value_parser!(u32).range(100..=1_000))
                 .default_value("400")
                 .help("Largest weight of a process, in percent of an ordinary one: with 400, one other process keeps a fifth of a CPU"),
+        )
+        .arg(
+            Arg::new("sensor")
+                .long("sensor")
+                .value_name("MEANS")
+                .value_parser(PossibleValuesParser::new(Sensor::NAMES))
+                .default_value("sock_diag")
+                .help("sock_diag: needs no privilege, and a system call per socket; bpf: a BPF program reads all sockets of a process in three system calls and counts messages, which needs root, or CAP_BPF and CAP_PERFMON"),
+        )
+        .arg(
+            Arg::new("program")
+                .long("sensor-program")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .default_value(Sensor::PROGRAM)
+                .help("BPF program for the sensor bpf, as `make -C kernel/queues` builds it"),
         )
         .arg(
             Arg::new("actuator")
@@ -124,6 +142,10 @@ fn settings(options: &ArgMatches, own: u32) -> anyhow::Result<Settings> {
         period: Duration::from_millis(number("period").into()),
         past: *options.get_one("past").expect("it has a default"),
         most: Weight::hundredths(number("most")),
+        sensor: Sensor::named(
+            options.get_one::<String>("sensor").expect("it has a default"),
+            options.get_one::<PathBuf>("program").expect("it has a default").clone(),
+        )?,
         actuator: *options.get_one("actuator").expect("it has a default"),
         groups: vec![Group { name: "command".into(), members: Members::DescendantsOf(own) }],
         state: state(options),
@@ -142,9 +164,10 @@ fn summary(status: &Status) -> String {
         |part: u64| if status.samples == 0 { 0.0 } else { part as f64 * 100.0 / status.samples as f64 };
     let mean = status.worked_us as f64 / status.ticks.max(1) as f64;
     format!(
-        "{} by {}: {} changes of weights; data to be read in {:.1} %, to be sent in {:.1} % of {} samples; a period took {mean:.0} us of \
+        "{} by {} and {}: {} changes of weights; data to be read in {:.1} %, to be sent in {:.1} % of {} samples; a period took {mean:.0} us of \
          {} us (longest {} us)",
         status.policy,
+        status.sensor,
         status.actuator,
         status.changes,
         percent(status.with_received),

@@ -23,7 +23,7 @@ fn describe() -> Command {
             "FREQUENCY is how much a process communicates, in packets of 4096 bytes in its sockets, averaged; CARRIED is what other nodes\n\
              report for the other ends of its connections. WEIGHT is in percent of an ordinary process. CHANGES counts since the start.\n\n\
              --json prints an array of coschedulers, each with process (id, and started in ticks since the machine started), policy,\n\
-             actuator, period_us, sockets, ticks (periods), samples (one per process and period), with_received, with_sent, changes,\n\
+             sensor, actuator, period_us, sockets, ticks (periods), samples (one per process and period), with_received, with_sent, changes,\n\
              worked_us, longest_us, and processes: pid, command, group, frequency and carried (packets), weight, past (P, millionths),\n\
              changes, is_refused.\n\n\
              Examples:\n  pronto coschedule top\n  pronto coschedule top --count 1 --json",
@@ -74,10 +74,11 @@ fn text(services: &[Service]) -> String {
         let mean = coscheduler.worked_us as f64 / coscheduler.ticks.max(1) as f64;
         let _ = writeln!(
             text,
-            "process {}: {} by {}, every {} ms; {} sockets; data to be read in {:.1} %, to be sent in {:.1} % of samples; {mean:.0} us per \
+            "process {}: {} by {} and {}, every {} ms; {} sockets; data to be read in {:.1} %, to be sent in {:.1} % of samples; {mean:.0} us per \
              period\n\n{:>8}  {:15} {:12} {:>9} {:>9} {:>6} {:>5} {:>8}",
             process.id,
             coscheduler.policy,
+            coscheduler.sensor,
             coscheduler.actuator,
             coscheduler.period_us / 1_000,
             coscheduler.sockets,

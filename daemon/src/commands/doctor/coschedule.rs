@@ -2,6 +2,7 @@
 
 use pronto_coschedule::actuator::{ActuateError, ActuatorKind, check};
 use pronto_coschedule::diag::{Diag, DiagError};
+use pronto_coschedule::sensor::{Choice, SenseError, Sensor};
 use pronto_expedite::process::has_children_lists;
 
 use super::finding::Finding;
@@ -14,7 +15,10 @@ const AUTOGROUP: &str = "proc/sys/kernel/sched_autogroup_enabled";
 
 pub(super) fn probe(machine: &Machine) -> Vec<Finding> {
     let kinds = [ActuatorKind::Nice, ActuatorKind::Slice, ActuatorKind::Scheduler];
-    let mut findings = vec![sensor(Diag::open().and_then(|mut diag| diag.all(drop)))];
+    let mut findings = vec![
+        sensor(Diag::open().and_then(|mut diag| diag.all(|_, _| ()))),
+        bpf(Sensor::new(&Choice::Bpf(Choice::PROGRAM.into()))),
+    ];
     findings.extend(kinds.map(|kind| actuator(kind, check(kind))));
     if !has_children_lists() {
         findings.push(Finding::note(
@@ -31,6 +35,13 @@ fn sensor(tried: Result<(), DiagError>) -> Finding {
     match tried {
         Ok(()) => Finding::ok(SUBJECT, "the queues of other processes' sockets can be read (sock_diag)"),
         Err(error) => Finding::note(SUBJECT, error.to_string(), "coscheduling has nothing to decide by"),
+    }
+}
+
+fn bpf(tried: Result<Sensor, SenseError>) -> Finding {
+    match tried {
+        Ok(_) => Finding::ok(SUBJECT, "sensor bpf is available: it reads all sockets of a process together"),
+        Err(error) => Finding::note(SUBJECT, "sensor bpf is not available", error.to_string()),
     }
 }
 
@@ -53,6 +64,8 @@ fn autogroup(machine: &Machine) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use pronto_bpf::OpenError;
+
     use super::super::finding::Level;
     use super::*;
 
@@ -69,5 +82,7 @@ mod tests {
         assert_eq!(finding.level, Level::Note);
         assert!(finding.advice.is_some_and(|advice| advice.contains("CAP_SYS_NICE")));
         assert_eq!(sensor(Err(DiagError::Malformed)).level, Level::Note);
+        let finding = bpf(Err(SenseError::Open(OpenError::NoLibbpf)));
+        assert!(finding.advice.is_some_and(|advice| advice.contains("libbpf1")));
     }
 }

@@ -1,10 +1,11 @@
-//! `pronto expedite`: boosts programs that know nothing of the kernel module, shows the counters of the module, and loads the BPF
-//! scheduler, which needs no module; one file per subcommand.
+//! `pronto expedite`: boosts programs that know nothing of the kernel module, shows the counters of the module and the times of wake-ups,
+//! and loads the BPF scheduler, which needs no module; one file per subcommand.
 
 mod flag;
 mod run;
 mod scx;
 mod top;
+mod wakeups;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,8 @@ use super::{Subcommand, run_one_of, with_subcommands};
 pub(super) const SUBCOMMAND: Subcommand = Subcommand { name: "expedite", describe, run };
 
 /// The subcommands, in the order of the help.
-const ALL: &[Subcommand] = &[run::SUBCOMMAND, flag::SUBCOMMAND, top::SUBCOMMAND, scx::SUBCOMMAND];
+const ALL: &[Subcommand] =
+    &[run::SUBCOMMAND, flag::SUBCOMMAND, top::SUBCOMMAND, wakeups::SUBCOMMAND, scx::SUBCOMMAND];
 
 /// Kinds of files that are flagged unless descriptors are named. Pipes are not: most of them connect the programs of a shell, and the
 /// module checks a flagged pipe every 10 ms.
@@ -33,8 +35,8 @@ fn describe() -> Command {
     let command = Command::new("expedite")
         .about("Boosts programs that know nothing of the kernel module expedite, and shows its counters")
         .after_help(
-            "The module must be loaded, and this user must have access to /dev/expedite (kernel/expedite/README.md). Only scx needs no\n\
-             module.\n\n\
+            "The module must be loaded, and this user must have access to /dev/expedite (kernel/expedite/README.md). wakeups and\n\
+             scx need no module.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite flag $(pgrep -o nginx) --children\n  \
              pronto expedite top",
         );
