@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reports the queues of all sockets of a process: an iterator of the files of one process, which the reader of its file runs. It changes
- * nothing, and holds no socket between two reads.
+ * Reports the queues of the sockets of a process: iterators of one process, which the reader of their files runs. They change nothing, and
+ * hold no socket between two reads.
  *
  * Sockets are read without their locks, as sock_diag does. The sizes are those of sock_diag. Messages are what the kernel keeps as one
  * packet: a byte stream may have merged several small ones.
@@ -15,6 +15,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
@@ -132,20 +134,11 @@ static bool is_filled(const struct reading *reading)
 	return reading->received_bytes || reading->received_messages || reading->sent_bytes;
 }
 
-static int visit(struct bpf_iter__task_file *ctx, bool all)
+static int report(struct seq_file *seq, const struct file *file, const struct sock *sk, bool all)
 {
-	struct file *file = ctx->file;
 	struct reading reading = {};
-	struct socket *socket;
-	const struct sock *sk;
 
-	if (!file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk || !can_hold_data(sk))
+	if (!can_hold_data(sk))
 		return 0;
 	reading.family = sk->__sk_common.skc_family;
 	if (reading.family == AF_UNIX) {
@@ -166,7 +159,7 @@ static int visit(struct bpf_iter__task_file *ctx, bool all)
 	reading.inode = file->f_inode->i_ino;
 	if (reading.family != AF_UNIX)
 		read_addresses(sk, &reading);
-	bpf_seq_write(ctx->meta->seq, &reading, sizeof(reading));
+	bpf_seq_write(seq, &reading, sizeof(reading));
 	return 0;
 }
 
@@ -174,12 +167,71 @@ static int visit(struct bpf_iter__task_file *ctx, bool all)
 SEC("iter/task_file")
 int every(struct bpf_iter__task_file *ctx)
 {
-	return visit(ctx, true);
+	struct file *file = ctx->file;
+	struct socket *socket;
+	const struct sock *sk;
+
+	if (!file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	return report(ctx->meta->seq, file, sk, true);
 }
 
-/* Reports those with data in a queue, which are few in most samples. */
-SEC("iter/task_file")
-int filled(struct bpf_iter__task_file *ctx)
+/* Open files that are looked at together. */
+#define CHUNK 16
+
+/* A walk through the open files of a process. */
+struct walk {
+	struct seq_file *seq;
+	u64 files;
+};
+
+static long look(u32 chunk, struct walk *walk)
 {
-	return visit(ctx, false);
+	u64 files[CHUNK] = {};
+
+	bpf_probe_read_kernel(files, sizeof(files), (void *)(walk->files + chunk * sizeof(files)));
+	for (int at = 0; at < CHUNK; at++) {
+		const struct file *file = bpf_core_cast((void *)files[at], struct file);
+		const struct socket *socket;
+		const struct sock *sk;
+
+		if (!files[at] || (file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
+			continue;
+		/* A file of a path that names a socket, and was not connected, has none. */
+		socket = bpf_core_cast(file->private_data, struct socket);
+		if (!file->private_data)
+			continue;
+		sk = socket->sk;
+		if (sk)
+			report(walk->seq, file, sk, false);
+	}
+	return 0;
+}
+
+/*
+ * Reports the sockets with data in a queue, which are few in most samples. It walks through the table of open files itself, which takes a
+ * fifth of the time of an iterator of files: that one takes a reference to each. A file that is closed meanwhile may be read as it was before,
+ * or as the next one at its address is.
+ */
+SEC("iter/task")
+int filled(struct bpf_iter__task *ctx)
+{
+	struct task_struct *thread = ctx->task;
+	const struct fdtable *table;
+	struct walk walk;
+
+	/* Threads share the files of their process, with rare exceptions. */
+	if (!thread || !thread->files || (thread != thread->group_leader && thread->files == thread->group_leader->files))
+		return 0;
+	table = thread->files->fdt;
+	walk.seq = ctx->meta->seq;
+	walk.files = (u64)table->fd;
+	bpf_loop((table->max_fds + CHUNK - 1) / CHUNK, look, &walk, 0);
+	return 0;
 }

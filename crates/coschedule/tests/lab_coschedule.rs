@@ -7,10 +7,12 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nix::fcntl::OFlag;
 use nix::poll::{PollTimeout, poll};
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
 use nix::unistd::Pid;
@@ -180,6 +182,7 @@ fn both_sensors_see_the_same_queues_and_bpf_counts_messages() {
         {
             sensor.sample().unwrap();
         }
+        sensor.sample().unwrap();
     }
     // Other tests of this process have sockets, too.
     let mut inodes: Vec<u64> = tcp.iter().flat_map(|(ours, theirs)| [inode(ours), inode(theirs)]).collect();
@@ -205,6 +208,46 @@ fn both_sensors_see_the_same_queues_and_bpf_counts_messages() {
     assert_eq!(received(inode(&udp[1])).messages, 3);
     assert_eq!(received(inode(&datagrams.1)), Queue { bytes: 150, messages: 3 });
     assert_eq!(received(inode(&stream.1)).bytes, 500);
+}
+
+/// Shows: operations.coschedule-bpf
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn bpf_follows_queues_of_sockets_among_many_files() {
+    let own = std::process::id();
+    let mut sensor = Sensor::new(&bpf()).unwrap();
+    let received = |sensor: &Sensor, inode: u64| {
+        let found = sensor.sockets(own).into_iter().find(|socket| socket.inode == inode);
+        found.map(|socket| socket.occupancy.received)
+    };
+    let _files: Vec<File> = (0..300).map(|_| File::open("/dev/null").unwrap()).collect();
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    // Two descriptors of a socket, and one of its path, which is no socket.
+    let _again = theirs.try_clone().unwrap();
+    let path = std::env::temp_dir().join(format!("pronto-lab-socket-{own}"));
+    let _bound = UnixDatagram::bind(&path).unwrap();
+    let _named = File::options().read(true).custom_flags(OFlag::O_PATH.bits()).open(&path).unwrap();
+    assert!(sensor.scan(&[own].into()).is_empty());
+    assert_eq!(received(&sensor, inode(&theirs)), Some(Queue::default()));
+    for round in 1..=3 {
+        ours.send(&[0; 100]).unwrap();
+        sensor.sample().unwrap();
+        let expected = Queue { bytes: 100 * round, messages: round };
+        assert_eq!(received(&sensor, inode(&theirs)), Some(expected));
+    }
+    for _ in 0..3 {
+        theirs.recv(&mut [0; 100]).unwrap();
+    }
+    sensor.sample().unwrap();
+    assert_eq!(received(&sensor, inode(&theirs)), Some(Queue::default()));
+    // Made after the scan.
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    sensor.sample().unwrap();
+    assert_eq!(received(&sensor, inode(&theirs)), None, "it has no data yet");
+    ours.send(&[0; 100]).unwrap();
+    sensor.sample().unwrap();
+    assert_eq!(received(&sensor, inode(&theirs)), Some(Queue { bytes: 100, messages: 1 }));
+    fs::remove_file(path).unwrap();
 }
 
 /// Shows: operations.coschedule-bpf
