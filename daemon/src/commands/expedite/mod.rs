@@ -10,11 +10,13 @@ mod wakeups;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use pronto_bpf::Messages;
 use pronto_expedite::follow::{Followed, Follower, Scan};
 use pronto_expedite::process::{Kind, Process, has_children_lists};
 use pronto_expedite::{Flag, Totals};
@@ -78,6 +80,22 @@ fn with_terms(command: Command) -> Command {
                 .default_value("10")
                 .help("Time between two scans for new files, in milliseconds; longer if scans take more than a tenth of it"),
         )
+}
+
+/// Returns the options of a command that loads a BPF program.
+fn program_arguments(default: &'static str, help: &'static str) -> [Arg; 2] {
+    let object = Arg::new("object").long("object").value_name("FILE").default_value(default).help(help);
+    [
+        object.value_parser(value_parser!(PathBuf)),
+        Arg::new("verbose")
+            .long("verbose")
+            .action(ArgAction::SetTrue)
+            .help("Print the messages of libbpf and of the kernel's verifier on standard error"),
+    ]
+}
+
+fn messages(options: &ArgMatches) -> Messages {
+    if options.get_flag("verbose") { Messages::Shown } else { Messages::Hidden }
 }
 
 fn terms(options: &ArgMatches) -> Flag {

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command, value_parser};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Group};
 use pronto_expedite::scx::{Counters, SOCKET};
 use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::time::Nanos;
-use pronto_scx::{Exit, Flags as _, Loaded, Messages, Server, Settings, active};
+use pronto_scx::{Exit, Flags as _, Loaded, Server, Settings, active};
 
+use super::{messages, program_arguments};
 use crate::commands::signals::{self, Signals};
 use crate::commands::{Subcommand, write_stdout};
 
@@ -50,14 +51,7 @@ fn describe() -> Command {
              whose reason is printed then (exit code 1). kernel/scx/README.md describes how to build it, and its limits.\n\n\
              Example:\n  pronto expedite scx --group pronto",
         )
-        .arg(
-            Arg::new("object")
-                .long("object")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .default_value(OBJECT)
-                .help("BPF program, as `make -C kernel/scx` builds it"),
-        )
+        .args(program_arguments(OBJECT, "BPF program, as `make -C kernel/scx` builds it"))
         .arg(
             Arg::new("socket")
                 .long("socket")
@@ -83,12 +77,6 @@ fn describe() -> Command {
         .arg(share("thread-percent", "10", "Maximum boosted share of a CPU within any 100 ms for a thread, in percent"))
         .arg(share("user-percent", "25", "The same maximum for all threads of a user on a CPU, in percent"))
         .arg(share("cpu-percent", "50", "The same maximum for all threads on a CPU, in percent"))
-        .arg(
-            Arg::new("verbose")
-                .long("verbose")
-                .action(ArgAction::SetTrue)
-                .help("Print the messages of libbpf and of the kernel's verifier on standard error"),
-        )
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -101,7 +89,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         user: Share::percent(number("user-percent")),
         cpu: Share::percent(number("cpu-percent")),
     };
-    let messages = if options.get_flag("verbose") { Messages::Shown } else { Messages::Hidden };
+    let messages = messages(options);
     let group = options.get_one::<String>("group").map(|name| find_group(name)).transpose()?;
     allow_descriptors();
     let mut signals = Signals::block(signals::ENDS)?;

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use pronto_bpf::Messages;
 use pronto_bpf::wakeups::{Recorder, Report, Times};
 use serde_json::{Value, json};
 
+use super::{messages, program_arguments};
 use crate::commands::signals::{self, Signals};
 use crate::commands::{CLEAR, Subcommand, with_intervals, write_stdout};
 
@@ -44,21 +44,8 @@ fn describe() -> Command {
                 .value_parser(value_parser!(u32).range(1..))
                 .help("Process whose threads are recorded, by its number in the first PID namespace [default: all processes]"),
         )
-        .arg(
-            Arg::new("object")
-                .long("object")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .default_value(OBJECT)
-                .help("BPF program, as `make -C kernel/wakeups` builds it"),
-        )
+        .args(program_arguments(OBJECT, "BPF program, as `make -C kernel/wakeups` builds it"))
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print one JSON object per interval"))
-        .arg(
-            Arg::new("verbose")
-                .long("verbose")
-                .action(ArgAction::SetTrue)
-                .help("Print the messages of libbpf and of the kernel's verifier on standard error"),
-        )
 }
 
 fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -72,9 +59,8 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
         process.unwrap_or(0)
     );
     let file: &PathBuf = options.get_one("object").expect("it has a default");
-    let messages = if options.get_flag("verbose") { Messages::Shown } else { Messages::Hidden };
     let mut signals = Signals::block(signals::ENDS)?;
-    let recorder = Recorder::start(file, process, messages)?;
+    let recorder = Recorder::start(file, process, messages(options))?;
     let clears = std::io::stdout().is_terminal();
     let mut seconds = 0;
     loop {
