@@ -10,7 +10,7 @@ ARCHITECTURE := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(patsubst riscv6
 
 OBJECT := $(OUTPUT)/$(NAME).bpf.o
 
-.PHONY: all install
+.PHONY: all install clean
 all: $(OBJECT)
 
 # The types of another kernel may be older than the object, so they are always written again.
@@ -26,3 +26,6 @@ $(OBJECT): $(NAME).bpf.c $(HEADERS) $(OUTPUT)/vmlinux.h
 
 install: $(OBJECT)
 	install -D -m 644 $(OBJECT) $(DESTDIR)$(PREFIX)/lib/pronto/$(NAME).bpf.o
+
+clean:
+	rm -rf $(OUTPUT)

@@ -116,6 +116,9 @@ fn settings(config: &CoscheduleConfig) -> anyhow::Result<Settings> {
     if names.len() < config.groups.len() {
         bail!("two groups have the same name");
     }
+    if config.sensor_program.is_some() && config.sensor != "bpf" {
+        bail!("sensor_program is for sensor = \"bpf\"");
+    }
     Ok(Settings {
         policy: config.policy.parse()?,
         period: Duration::from_millis(config.period_ms),
@@ -150,7 +153,7 @@ fn group(config: &CoscheduleGroup) -> anyhow::Result<Group> {
 impl Prepared {
     /// Starts the thread.
     pub(crate) fn start(self, node: &Node, config: &Config) -> anyhow::Result<Coscheduling> {
-        let policy = self.settings.policy;
+        let (policy, sensor) = (self.settings.policy, self.settings.sensor.name());
         let groups = self.settings.groups.len();
         let (mut service, restored) = Service::begin(self.settings).context("coschedule")?;
         if restored.restored > 0 {
@@ -160,7 +163,9 @@ impl Prepared {
             );
         }
         let actuator = service.coscheduler().actuator();
-        eprintln!("prontod: coschedule: policy {policy}, by {actuator}, groups: {groups}");
+        eprintln!(
+            "prontod: coschedule: policy {policy}, by {actuator}, queues by {sensor}, groups: {groups}"
+        );
         let known = config.peer.iter().filter_map(|peer| node.peer(NodeId(peer.node)));
         let mut exchange = Exchange {
             peers: known.map(|peer| (peer.node().0, peer)).collect(),
@@ -314,6 +319,7 @@ mod tests {
             ("max_weight = 1001", "1000"),
             ("actuator = \"fast\"", "fast"),
             ("sensor = \"eyes\"", "eyes"),
+            ("sensor_program = \"x.bpf.o\"", "is for sensor"),
             ("groups = [{ name = \"x\" }]", "exactly one of"),
             ("groups = [{ name = \"x\", command = \"a\", cgroup = \"/\" }]", "exactly one of"),
             ("groups = [{ name = \"x\", command = \"/bin/cat\" }]", "without folders"),

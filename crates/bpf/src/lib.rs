@@ -60,9 +60,14 @@ pub enum OpenError {
         /// Folder of its sources.
         folder: &'static str,
     },
-    /// The file was built for another version of the program that opens it.
-    #[error("{} was built from other sources than this program: build it again", .0.display())]
-    OtherVersion(PathBuf),
+    /// The file has another BPF program, or one for another version of the program that opens it.
+    #[error("{} is another BPF program, or was built from other sources than this program: build it again (`make -C {folder} install`)", path.display())]
+    OtherVersion {
+        /// Path of the file.
+        path: PathBuf,
+        /// Folder of its sources.
+        folder: &'static str,
+    },
 }
 
 /// Reason why the kernel does not load an object.

@@ -109,7 +109,7 @@ impl core::fmt::Display for Fault {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::NotElf => f.write_str("it is not an ELF file"),
-            Self::Format => f.write_str("it contains no valid BPF programs"),
+            Self::Format => f.write_str("it is not an ELF file, or contains no valid BPF programs"),
             Self::ByteOrder => f.write_str("it has the byte order of other machines"),
             Self::Other(number) => write!(f, "libbpf reports error {number}"),
         }

@@ -78,7 +78,7 @@ impl Recorder {
                 && map.write(RawParameters { version: VERSION, process: process.unwrap_or(0) })
         });
         if !is_set || object.map(c".data.report").and_then(|map| map.initial::<Report>()).is_none() {
-            return Err(OpenError::OtherVersion(file.into()).into());
+            return Err(OpenError::OtherVersion { path: file.into(), folder: FOLDER }.into());
         }
         object.load()?;
         object.attach(&[c"on_wakeup", c"on_switch"]).map(Self).map_err(RecordError::Attach)

@@ -39,11 +39,11 @@ pub enum StartError {
     Actuator(#[from] ActuateError),
 }
 
-/// Checks settings without a change of the machine. Returns the actuator.
+/// Checks settings without a change of the machine. Returns the means.
 ///
 /// # Errors
 /// As [`Coscheduler::begin`].
-pub fn check(settings: &Settings) -> Result<Actuator, StartError> {
+pub fn check(settings: &Settings) -> Result<(Sensor, Actuator), StartError> {
     let actuator = Actuator::new(settings.actuator)?;
     let uses_groups = actuator.kind() == ActuatorKind::ControlGroup;
     let is_group = |members: &Members| matches!(members, Members::ControlGroup(_));
@@ -51,7 +51,7 @@ pub fn check(settings: &Settings) -> Result<Actuator, StartError> {
         return Err(ActuateError::NeedsControlGroup.into());
     }
     journal::check_folder(&settings.state)?;
-    Ok(actuator)
+    Ok((Sensor::new(&settings.sensor)?, actuator))
 }
 
 /// Coschedules the processes of some groups. Dropping it restores their values.
@@ -127,8 +127,7 @@ impl Coscheduler {
     /// # Errors
     /// [`StartError`].
     pub fn begin(settings: Settings) -> Result<(Self, Restored), StartError> {
-        let actuator = check(&settings)?;
-        let sensor = Sensor::new(&settings.sensor)?;
+        let (sensor, actuator) = check(&settings)?;
         journal::make_folder(&settings.state)?;
         let restored = actuator::restore_abandoned(&settings.state)?;
         let (mut journal, entries) = Journal::open(&journal::own(&settings.state))?;

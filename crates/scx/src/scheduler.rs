@@ -143,7 +143,7 @@ impl Loaded {
         let mut object = pronto_bpf::open(file, FOLDER, messages)?;
         let cpus = object.possible_cpus().map_err(LoadError::System)?;
         if !configure(&object, settings.parameters(cpus)?) {
-            return Err(OpenError::OtherVersion(file.into()).into());
+            return Err(OpenError::OtherVersion { path: file.into(), folder: FOLDER }.into());
         }
         object.load().map_err(|refusal| match refusal {
             Refusal::Rejected(errno) => LoadError::Rejected(errno),

@@ -79,7 +79,7 @@ fn with_intervals(command: Command) -> Command {
                 .value_name("S")
                 .value_parser(value_parser!(u32).range(1..=3600))
                 .default_value("1")
-                .help("Seconds between two tables"),
+                .help("Whole seconds between two tables, from 1 to 3600"),
         )
         .arg(
             Arg::new("count")

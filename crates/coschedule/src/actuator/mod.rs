@@ -70,13 +70,20 @@ pub enum ActuateError {
     NeedsControlGroup,
     /// The loader of the BPF scheduler does not accept weights.
     #[error("the BPF scheduler gives no weights: {0}")]
-    Scheduler(#[from] Refused),
+    Scheduler(Refused),
     /// The kernel refused a change of a thread.
     #[error("the kernel refused to change thread {0}: {1}")]
     Thread(u32, Errno),
     /// The journal cannot be written, so that nothing is changed.
     #[error("nothing is changed, because it could not be restored after a crash: {0}")]
     Journal(#[from] JournalError),
+}
+
+// Not `#[from]`: the message contains the reason, which would be printed twice.
+impl From<Refused> for ActuateError {
+    fn from(refused: Refused) -> Self {
+        Self::Scheduler(refused)
+    }
 }
 
 /// Gives the kernel the weights of processes, and restores the values before.

@@ -69,7 +69,7 @@ impl BpfSensor {
         let mut object = pronto_bpf::open(program, FOLDER, Messages::Hidden)?;
         let version = object.map(c".rodata.parameters").and_then(|map| map.initial::<u32>());
         if version != Some(VERSION) {
-            return Err(OpenError::OtherVersion(program.into()).into());
+            return Err(OpenError::OtherVersion { path: program.into(), folder: FOLDER }.into());
         }
         object.load()?;
         Ok(Self { object, processes: BTreeMap::new(), report: Vec::new() })

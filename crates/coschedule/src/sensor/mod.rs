@@ -73,14 +73,21 @@ pub enum SenseError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The kernel does not load it.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    #[error("{0}; the sensor sock_diag needs no privilege")]
+    Load(LoadError),
     /// The BPF program cannot report on a process.
     #[error("the BPF program cannot read the sockets of process {0}: {1}")]
     Process(u32, Errno),
     /// The report of the BPF program has an unknown form.
     #[error("the report of the BPF program on process {0} has an unknown form")]
     Malformed(u32),
+}
+
+// Not `#[from]`: the message contains the reason, which would be printed twice.
+impl From<LoadError> for SenseError {
+    fn from(refusal: LoadError) -> Self {
+        Self::Load(refusal)
+    }
 }
 
 /// Reads the queues of the sockets of processes.

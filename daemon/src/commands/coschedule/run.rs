@@ -83,7 +83,7 @@ fn describe() -> Command {
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
                 .default_value(Sensor::PROGRAM)
-                .help("BPF program for the sensor bpf, as `make -C kernel/queues` builds it"),
+                .help("BPF program for --sensor bpf, as `make -C kernel/queues` builds it"),
         )
         .arg(
             Arg::new("actuator")
@@ -93,7 +93,7 @@ fn describe() -> Command {
                 .default_value("auto")
                 .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; scx: weights of the BPF scheduler, whose loader must run (pronto expedite scx); auto: nice if it is permitted, else slice"),
         )
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error, with the keys of a coscheduler in pronto coschedule top"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error, with the keys of a coscheduler in pronto coschedule top, except process"))
         .arg(family::argument());
     with_state(command)
 }

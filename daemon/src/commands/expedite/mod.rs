@@ -35,10 +35,9 @@ const KINDS: [Kind; 3] = [Kind::Socket, Kind::Eventfd, Kind::RdmaEvents];
 
 fn describe() -> Command {
     let command = Command::new("expedite")
-        .about("Boosts programs that know nothing of the kernel module expedite, and shows its counters")
+        .about("Boosts programs that know nothing of it, by the kernel module expedite or a BPF scheduler; shows counters and wake-ups")
         .after_help(
-            "The module must be loaded, and this user must have access to /dev/expedite (kernel/expedite/README.md). wakeups and\n\
-             scx need no module.\n\n\
+            "run, flag and top need the module, and access to /dev/expedite (kernel/expedite/README.md); wakeups and scx need root.\n\n\
              Examples:\n  pronto expedite run -- redis-server --port 7000\n  pronto expedite flag $(pgrep -o nginx) --children\n  \
              pronto expedite top",
         );

@@ -5,8 +5,9 @@ use core::time::Duration;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use pronto_bpf::wakeups::{Recorder, Report, Times};
 use serde_json::{Value, json};
@@ -27,11 +28,11 @@ fn describe() -> Command {
     with_intervals(Command::new("wakeups"))
         .about("Prints how long threads wait for a CPU after a wake-up, with and without boost, until SIGINT")
         .after_help(
-            "A BPF program at the kernel's tracepoints sched_wakeup and sched_switch measures, so that neither the observed program nor\n\
-             the module takes part. Needs root, or CAP_BPF and CAP_PERFMON; `make -C kernel/wakeups install` builds the program, which\n\
-             needs no module. Threads that got their CPU in a real-time class were boosted by the module, unless they are real-time\n\
-             threads anyway. A boost by the BPF scheduler (scx) changes no class, so it counts as ordinary. Times are recorded in steps of\n\
-             a quarter of a power of two, and count from the start of the command.\n\n\
+            "All numbers count from the start of the command. A BPF program at the kernel's tracepoints sched_wakeup and sched_switch\n\
+             measures, so that neither the observed program nor the module takes part. Needs root, or CAP_BPF and CAP_PERFMON;\n\
+             `make -C kernel/wakeups install` builds the program, which needs no module. Threads that got their CPU in a real-time class\n\
+             were boosted by the module, unless they are real-time threads anyway. A boost by the BPF scheduler (scx) changes no class,\n\
+             so it counts as ordinary. P50, P90 and P99 are the ends of steps, four for each power of two; the bars are for whole powers.\n\n\
              --json prints one line per interval: seconds, missed (wake-ups that were not recorded), and ordinary and real_time, each with\n\
              count, p50_ns, p90_ns, p99_ns (null without wake-ups), longest_ns, and histogram: pairs of the end of a step in ns and its\n\
              count.\n\n\
@@ -52,42 +53,59 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let interval = *options.get_one::<u32>("interval").expect("it has a default");
     let mut left = options.get_one::<u32>("count").copied();
     let process = options.get_one::<u32>("pid").copied();
-    let exists = || process.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(false));
-    ensure!(
-        exists(),
-        "no process has the number {}: pgrep finds the number of a program",
-        process.unwrap_or(0)
-    );
+    process.map_or(Ok(()), check)?;
     let file: &PathBuf = options.get_one("object").expect("it has a default");
     let mut signals = Signals::block(signals::ENDS)?;
     let recorder = Recorder::start(file, process, messages(options))?;
-    let clears = std::io::stdout().is_terminal();
-    let mut seconds = 0;
+    let (begun, clears) = (now(), std::io::stdout().is_terminal());
     loop {
-        // A signal ends the command with a last table.
-        let ends = signals.next_within(Duration::from_secs(interval.into()))?.is_some() || !exists();
-        seconds += interval;
-        let report = recorder.report();
+        let is_interrupted = signals.next_within(Duration::from_secs(interval.into()))?.is_some();
+        let ended = process.filter(|pid| check(*pid).is_err());
+        let (report, passed) = (recorder.report(), begun.elapsed());
         write_stdout(&if options.get_flag("json") {
-            format!("{}\n", as_json(&report, seconds))
+            format!("{}\n", as_json(&report, passed))
         } else {
-            format!("{}{}", if clears { CLEAR } else { "" }, text(&report))
+            format!("{}{}\n", if clears { CLEAR } else { "" }, text(&report, passed))
         })?;
         left = left.map(|left| left - 1);
-        if ends || left == Some(0) {
+        if let Some(pid) = ended {
+            super::report(&format!("process {pid} has ended"));
+        }
+        if is_interrupted || ended.is_some() || left == Some(0) {
             return Ok(ExitCode::SUCCESS);
         }
     }
 }
 
-fn rows(report: &Report) -> [(&'static str, &Times); 2] {
-    [("real time (boosted)", &report.real_time), ("ordinary", &report.ordinary)]
+/// Checks that this is the number of a process.
+fn check(pid: u32) -> anyhow::Result<()> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let process = field("Tgid:")
+        .with_context(|| format!("no process has the number {pid}: pgrep finds the number of a program"))?;
+    ensure!(process == pid.to_string(), "{pid} is a thread of process {process}: give the process");
+    Ok(())
 }
 
-fn text(report: &Report) -> String {
+#[expect(clippy::disallowed_methods, reason = "the time of a recording is real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn rows(report: &Report) -> [(&'static str, &Times); 2] {
+    [("real time", &report.real_time), ("ordinary", &report.ordinary)]
+}
+
+fn text(report: &Report, passed: Duration) -> String {
     let mut text = format!(
-        "{:20} {:>10} {:>9} {:>9} {:>9} {:>9}\n",
-        "CLASS ON THE CPU", "WAKE-UPS", "P50", "P90", "P99", "LONGEST"
+        "{:.1} s since the start\n\n{:20} {:>10} {:>9} {:>9} {:>9} {:>9}\n",
+        passed.as_secs_f64(),
+        "CLASS ON THE CPU",
+        "WAKE-UPS",
+        "P50",
+        "P90",
+        "P99",
+        "LONGEST"
     );
     for (name, times) in rows(report) {
         let [half, most, nearly_all] = [50, 90, 99].map(|percent| duration(times.quantile(percent)));
@@ -137,7 +155,7 @@ fn duration(time: Option<Duration>) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-fn as_json(report: &Report, seconds: u32) -> Value {
+fn as_json(report: &Report, passed: Duration) -> Value {
     let times = |times: &Times| {
         let nanos = |percent| times.quantile(percent).map(|time| time.as_nanos());
         let filled = times.parts().filter(|(_, count)| *count > 0);
@@ -151,7 +169,7 @@ fn as_json(report: &Report, seconds: u32) -> Value {
         })
     };
     json!({
-        "seconds": seconds,
+        "seconds": passed.as_secs_f64(),
         "missed": report.missed,
         "ordinary": times(&report.ordinary),
         "real_time": times(&report.real_time),
