@@ -345,8 +345,8 @@ const ROWS: &[Row] = &[
             "crates/sched-sim/src/paper/coscheduling.rs::with_five_local_tasks_pred_beats_dyn_and_dyn_beats_linux",
         ],
         remark: "Simulated, and real on two nodes of one host and on four of the lab. A cell counts if the difference exceeds what seeds or rounds \
-             differ by. In the lab the jobs have class S: their queues hold a message at most, so DYN and PRED change no weight, and their runs \
-             are void; with carried pressure IS takes 0.95 and MG 0.98 of LINUX's time, within what rounds differ by. With class W, IS takes 0.97 \
+             differ by. In the lab the jobs have class S: their queues hold a message at most, so DYN and PRED change no nice value, and their runs \
+             are void; with carried pressure IS takes 0.93 \u{b1} 0.06 of LINUX's time (ten rounds; LINUX against itself 1.07 \u{b1} 0.14). With class W, IS takes 0.97 \
              under PRED and 0.90 with carried pressure (three rounds, not resolved).",
         statements: &[
             Statement {
