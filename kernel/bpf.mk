@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # Builds NAME.bpf.o for the kernel whose types are in $(BTF), from NAME.bpf.c and the files in HEADERS. A Makefile sets both and includes this
-# file. Needs make, clang, bpftool, and the headers of libbpf 1.2 or later.
+# file. Needs make, clang, bpftool, and the headers of libbpf.
 BTF ?= /sys/kernel/btf/vmlinux
 OUTPUT ?= build
 CLANG ?= clang

@@ -197,7 +197,6 @@ fn messages_of_this_process_count_for_the_policies_that_count_sent_data() {
         // No weight is set: the largest one is the ordinary one, so that this process keeps its own.
         let settings = Settings {
             most: Weight::ORDINARY,
-            sensor: Default::default(),
             actuator: Choice::Only(ActuatorKind::Slice),
             ..settings(policy, state.clone())
         };

@@ -20,7 +20,7 @@ pub enum Choice {
     /// sock_diag: no privilege for processes of this user, and one system call per socket.
     #[default]
     SockDiag,
-    /// The BPF program in this file, which `make -C kernel/queues` builds: three system calls per process and sample, and messages are counted. Needs
+    /// The BPF program in this file, which `make -C kernel/queues` builds: a few system calls per process and sample, and messages are counted. Needs
     /// CAP_BPF and CAP_PERFMON.
     Bpf(PathBuf),
 }
