@@ -14,6 +14,7 @@ use pronto_coschedule::diag::{Diag, Key};
 use pronto_coschedule::group::Members;
 use pronto_coschedule::sensor::{Choice as Means, SenseError, Sensor};
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+use pronto_coschedule::socket::Socket;
 use pronto_expedite::schedule;
 use pronto_sched_policy::policy::share::Share;
 use serde_json::Value;
@@ -117,7 +118,7 @@ fn run(run: &mut Run<'_>) -> anyhow::Result<Report> {
 
 /// Measures the time to read queues in each way. Returns the reason if BPF is not possible here, too.
 fn queues(run: &mut Run<'_>) -> anyhow::Result<(Vec<Row>, Option<SenseError>)> {
-    let _connections = connections()?;
+    let connections = connections()?;
     let mut diag = Diag::open()?;
     let own = own_sockets(&mut diag)?;
     let (bpf, refused) = match Sensor::new(&Means::Bpf(Means::PROGRAM.into())) {
@@ -130,6 +131,7 @@ fn queues(run: &mut Run<'_>) -> anyhow::Result<(Vec<Row>, Option<SenseError>)> {
     if let Some(sensor) = &mut sensors.bpf {
         let failed = sensor.scan(&[std::process::id()].into());
         anyhow::ensure!(failed.is_empty(), "BPF: {failed:?}");
+        check(sensor, &connections)?;
         ways.push(Way::Bpf);
     }
     let mut rows: Vec<_> = ways.into_iter().map(|way| Row { way, times: Recorder::new() }).collect();
@@ -152,6 +154,32 @@ fn queues(run: &mut Run<'_>) -> anyhow::Result<(Vec<Row>, Option<SenseError>)> {
         },
     )?;
     Ok((rows, refused))
+}
+
+/// Checks that a sample finds data in one of the connections, and none after it was read: samples of idle ones could be those of a sensor
+/// that sees nothing.
+fn check(sensor: &mut Sensor, connections: &[(TcpStream, TcpStream)]) -> anyhow::Result<()> {
+    let (ours, theirs) = connections.last().context("a connection")?;
+    let (mut written, mut read) = (ours, theirs);
+    let (address, remote) = (theirs.local_addr()?, theirs.peer_addr()?);
+    let mut received = || {
+        sensor.sample()?;
+        let sockets = sensor.sockets(std::process::id());
+        let ends = |socket: &Socket| {
+            socket.connection.is_some_and(|seen| (seen.local, seen.remote) == (address, remote))
+        };
+        let found = sockets.into_iter().find(ends).context("BPF reports no such connection")?;
+        anyhow::Ok(found.occupancy.received.bytes)
+    };
+    written.write_all(&[0; 100])?;
+    // Data may take a moment, even over the loopback device.
+    let begun = clock::now();
+    while received()? < 100 {
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(10), "BPF sees no data");
+    }
+    read.read_exact(&mut [0; 100])?;
+    anyhow::ensure!(received()? == 0, "BPF sees data that were read");
+    Ok(())
 }
 
 impl Sensors {
