@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use pronto_expedite::{Device, Flag, Refused, THIS_THREAD, Unwoken};
@@ -20,6 +21,7 @@ use pronto_sync::atomic::{AtomicU64, Ordering};
 use crate::log::assert_no_kernel_warnings;
 use crate::machine::{Module, Numbered, now, until};
 use crate::random::Random;
+use crate::rdma::Rdma;
 use crate::storm::duration;
 use crate::waiting::GENEROUS;
 
@@ -104,13 +106,15 @@ fn set(name: &str, value: &str) {
     fs::write(Path::new(SETTINGS).join(name), value).unwrap();
 }
 
-fn files() -> Vec<(&'static str, OwnedFd)> {
+fn files(rdma: &Rdma) -> Vec<(&'static str, OwnedFd)> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let event = EventFd::new().unwrap();
     vec![
         ("unix", UnixStream::pair().unwrap().0.into()),
         ("tcp", tcp.into()),
+        ("udp", UdpSocket::bind("127.0.0.1:0").unwrap().into()),
+        ("completion channel", rdma.completion_channel()),
         ("pipe", nix::unistd::pipe().unwrap().0),
         ("eventfd", event.as_fd().try_clone_to_owned().unwrap()),
     ]
@@ -124,7 +128,8 @@ fn a_request_without_memory_is_refused_and_leaves_nothing() {
     let opened = faults.each("open", Device::open, drop);
     assert!(opened > 1, "{opened}");
     let device = Device::open().unwrap();
-    for (name, file) in files() {
+    let rdma = Rdma::start();
+    for (name, file) in files(&rdma) {
         for percent in [0, 50] {
             let flag = || device.flag(&file, Flag { percent, ..Flag::default() });
             let flagged = faults.each(name, flag, |()| device.unflag(&file).unwrap());
@@ -235,11 +240,19 @@ fn a_storm_with_failed_allocations_leaves_nothing() {
     let Some(_faults) = Faults::new() else { return };
     let module = Module::load(&["thread_percent=100", "user_percent=100", "cpu_percent=100"]);
     let places: Vec<(OwnedFd, OwnedFd)> = (0..PLACES)
-        .map(|_| {
-            let (one, other) = UnixStream::pair().unwrap();
-            one.set_nonblocking(true).unwrap();
-            other.set_nonblocking(true).unwrap();
-            (one.into(), other.into())
+        .map(|place| {
+            let (one, other): (OwnedFd, OwnedFd) = if place % 2 == 0 {
+                let (one, other) = UnixStream::pair().unwrap();
+                (one.into(), other.into())
+            } else {
+                let [one, other] = [0, 0].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+                other.connect(one.local_addr().unwrap()).unwrap();
+                (one.into(), other.into())
+            };
+            for end in [&one, &other] {
+                fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+            }
+            (one, other)
         })
         .collect();
     let (done, refused) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,8 +1,6 @@
 //! Flags on the files of other processes: another file under the number of a closed one is flagged, too.
 
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::process::Command;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use nix::sys::eventfd::EventFd;
 use pronto_expedite::Flag;
@@ -10,7 +8,7 @@ use pronto_expedite::follow::{Followed, Follower};
 use pronto_expedite::process::Kind;
 
 use crate::machine::{Module, until};
-use crate::program::run;
+use crate::rdma::Rdma;
 
 /// Flags the files of one kind in this process, closes one of them, and opens another one, which gets its number.
 fn reopened(kind: Kind, open: impl Fn() -> OwnedFd) {
@@ -43,36 +41,9 @@ fn an_eventfd_under_the_number_of_a_closed_one_is_flagged() {
     reopened(Kind::Eventfd, || EventFd::new().unwrap().into());
 }
 
-/// Commands of a device file of RDMA (`include/uapi/rdma/ib_user_verbs.h`).
-const GET_CONTEXT: u32 = 0;
-const CREATE_COMP_CHANNEL: u32 = 17;
-
-#[expect(clippy::disallowed_types, reason = "the kernel needs the address of the word")]
-type Word = core::sync::atomic::AtomicU64;
-
-/// Makes a request of a device that has no arguments. Returns the first 32 bits of the response: a descriptor.
-fn request(device: &File, command: u32) -> OwnedFd {
-    let response = Word::new(0);
-    let words = |bytes: usize| u16::try_from(bytes / 4).unwrap().to_ne_bytes();
-    let address = response.as_ptr().expose_provenance() as u64;
-    let mut request = command.to_ne_bytes().to_vec();
-    // The length of the request, with this header, and that of the response.
-    request.extend(words(16));
-    request.extend(words(size_of::<Word>()));
-    request.extend(address.to_ne_bytes());
-    assert_eq!(nix::unistd::write(device, &request), Ok(request.len()));
-    let [a, b, c, d, ..] = response.load(pronto_sync::atomic::Ordering::Acquire).to_ne_bytes();
-    // SAFETY: the kernel created the descriptor for this function.
-    unsafe { OwnedFd::from_raw_fd(i32::from_ne_bytes([a, b, c, d])) }
-}
-
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
 fn a_completion_channel_under_the_number_of_a_closed_one_is_flagged() {
-    run(Command::new("lab-nodes").arg("2"));
-    let device = File::options().read(true).write(true).open("/dev/infiniband/uverbs0").unwrap();
-    let events = request(&device, GET_CONTEXT);
-    reopened(Kind::RdmaEvents, || request(&device, CREATE_COMP_CHANNEL));
-    drop((events, device));
-    run(Command::new("lab-nodes").arg("0"));
+    let nodes = Rdma::start();
+    reopened(Kind::RdmaEvents, || nodes.completion_channel());
 }

@@ -21,6 +21,7 @@ mod own_cap;
 mod parameters;
 mod program;
 mod random;
+mod rdma;
 mod storm;
 mod traced;
 mod users;
