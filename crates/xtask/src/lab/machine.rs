@@ -30,7 +30,8 @@ use crate::workspace::Workspace;
 const MEMORY: u32 = 2_048;
 
 /// Time for a machine to shut down after its command ended, its kernel failed, or its time limit was reached.
-const GRACE: Duration = Duration::from_secs(5);
+/// On a busy host, a kernel with debugging checks takes most of it to write a trace.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Time limit of a shell, which its user ends.
 const NO_LIMIT: Duration = Duration::from_secs(30 * 24 * 3_600);
