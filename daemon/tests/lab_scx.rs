@@ -4,7 +4,9 @@
 
 use core::time::Duration;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -194,7 +196,10 @@ fn the_scheduler_starts_again_after_a_change_of_cpus() {
     assert!(succeeded, "{text}{errors}");
 }
 
-/// A program under `pronto coschedule run` with weights of the scheduler, on CPU 0.
+/// Folder of the state of coschedulers.
+const STATE: &str = "/tmp/lab-scx-state";
+
+/// A program that computes on CPU 0, under `pronto coschedule run` with weights of the scheduler.
 struct Coscheduled {
     run: Child,
     /// Number of the program.
@@ -203,19 +208,14 @@ struct Coscheduled {
 
 impl Coscheduled {
     fn start() -> Self {
+        Self::with(&["--policy", "static"], Stdio::null())
+    }
+
+    /// Starts the program with these options of the coscheduler, and this standard input.
+    fn with(options: &[&str], input: Stdio) -> Self {
         let mut run = Command::new(env!("CARGO_BIN_EXE_pronto"));
-        run.args([
-            "coschedule",
-            "run",
-            "--policy",
-            "static",
-            "--actuator",
-            "scx",
-            "--state",
-            "/tmp/lab-scx-state",
-            "--",
-        ]);
-        run.args(["taskset", "-c", "0", "sh", "-c", "echo $$; while :; do :; done"]);
+        run.args(["coschedule", "run", "--actuator", "scx", "--state", STATE]).args(options).stdin(input);
+        run.args(["--", "taskset", "-c", "0", "sh", "-c", "echo $$; while :; do :; done"]);
         let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -281,6 +281,74 @@ fn a_coscheduled_program_has_its_weight_until_coscheduler_or_loader_is_killed() 
     let loader = Loader::start();
     until("the weight is given again", || ratio(coscheduled.program, other.0.id()) > 3.0);
     drop((coscheduled, other, loader));
+}
+
+/// Returns a number from the status of the only coscheduler; not a number if there is none yet.
+fn number(key: &str) -> f64 {
+    let status = pronto(&["coschedule", "top", "--json", "--count", "1", "--state", STATE]);
+    let Some((_, value)) = status.split_once(&format!("\"{key}\":")) else { return f64::NAN };
+    value[..value.find(|end: char| !end.is_ascii_digit() && end != '.').unwrap()].parse().unwrap()
+}
+
+/// Shows: operations.coschedule-in-kernel
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_weight_of_a_program_follows_its_queues_in_the_kernel() {
+    let _alone = alone();
+    let other = Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
+    let other = Hog(other);
+    let loader = Loader::start();
+    // 40 messages, which the program does not read: a frequency of 40 packets and some bytes, and so a weight of 3.
+    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    for _ in 0..40 {
+        ours.write_all(&[1; 16]).unwrap();
+    }
+    let input = OwnedFd::from(theirs.try_clone().unwrap());
+    let options = ["--policy", "pred", "--past", "0.5", "--sensor", "scx"];
+    let mut coscheduled = Coscheduled::with(&options, input.into());
+    until("the weight has followed", || number("weight") >= 300.0);
+    let with_queue = ratio(coscheduled.program, other.0.id());
+    assert!((2.2..3.8).contains(&with_queue), "{with_queue}");
+    assert!(number("frequency") > 39.0 && number("frequency") < 41.0, "{}", number("frequency"));
+    until("samples are counted", || number("with_received") >= 100.0 && number("sockets") >= 1.0);
+    // The queue is emptied.
+    let mut read = [0; 40 * 16];
+    theirs.read_exact(&mut read).unwrap();
+    until("the weight has followed", || number("weight") == 100.0);
+    let without_queue = ratio(coscheduled.program, other.0.id());
+    assert!((0.7..1.4).contains(&without_queue), "{without_queue}");
+    for _ in 0..40 {
+        ours.write_all(&[1; 16]).unwrap();
+    }
+    until("the weight has followed", || number("weight") >= 300.0);
+    // If the coscheduler is killed, nothing is left.
+    coscheduled.run.kill().unwrap();
+    coscheduled.run.wait().unwrap();
+    let after = ratio(coscheduled.program, other.0.id());
+    assert!((0.7..1.4).contains(&after), "{after} after the end of the coscheduler");
+    drop((coscheduled, other, loader));
+}
+
+/// Shows: operations.coschedule-in-kernel-refused
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn settings_that_need_a_coscheduler_are_refused_in_the_kernel() {
+    let _alone = alone();
+    let loader = Loader::start();
+    let run = |options: &[&str]| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_pronto"));
+        run.args(["coschedule", "run", "--sensor", "scx", "--state", STATE])
+            .args(options)
+            .args(["--", "true"]);
+        refusal(&run.output().unwrap())
+    };
+    let actuator = run(&["--actuator", "nice"]);
+    assert!(actuator.contains("choose the actuator scx, too"), "{actuator}");
+    let past = run(&["--actuator", "scx", "--past", "auto"]);
+    assert!(past.contains("a number for P"), "{past}");
+    let period = run(&["--actuator", "scx", "--period-ms", "20000"]);
+    assert!(period.contains("10 s"), "{period}");
+    drop(loader);
 }
 
 fn refusal(output: &Output) -> String {

@@ -2,9 +2,6 @@
 /*
  * Reports the queues of the sockets of a process: iterators of one process, which the reader of their files runs. They change nothing, and
  * hold no socket between two reads.
- *
- * Sockets are read without their locks, as sock_diag does. The sizes are those of sock_diag. Messages are what the kernel keeps as one
- * packet: a byte stream may have merged several small ones.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -15,95 +12,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define S_IFMT 0170000
-#define S_IFSOCK 0140000
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
-
-/* Packets of a queue that are looked at for their lengths, on kernels that keep no sum. */
-#define PACKETS 64
-
 const volatile struct parameters parameters SEC(".rodata.parameters") = { .version = PRONTO_QUEUES_VERSION };
-
-/* libbpf has this since version 1.4, the kernel since Linux 6.2. */
-#ifndef bpf_core_cast
-extern void *bpf_rdonly_cast(const void *object, u32 type) __ksym __weak;
-#define bpf_core_cast(object, type) ((type *)bpf_rdonly_cast(object, bpf_core_type_id_kernel(type)))
-#endif
-
-/* A field that Unix sockets have since Linux 6.17. */
-struct unix_sock___summed {
-	int inq_len;
-} __attribute__((preserve_access_index));
-
-/* Bytes of memory of written data that the receiver or the device has not freed; the socket itself counts as one. */
-static u32 written(const struct sock *sk)
-{
-	int count = sk->sk_wmem_alloc.refs.counter;
-
-	return count > 1 ? count - 1 : 0;
-}
-
-static u32 at_least_one(u32 messages, u32 bytes)
-{
-	if (!bytes)
-		return 0;
-	return messages ? messages : 1;
-}
-
-static void read_tcp(const struct sock *sk, struct reading *reading)
-{
-	const struct tcp_sock *tcp = bpf_core_cast(sk, struct tcp_sock);
-	s32 received = tcp->rcv_nxt - tcp->copied_seq, sent = tcp->write_seq - tcp->snd_una;
-
-	if (received > 0) {
-		reading->received_bytes = received;
-		reading->received_messages = at_least_one(sk->sk_receive_queue.qlen, received);
-	}
-	if (sent > 0) {
-		reading->sent_bytes = sent;
-		reading->sent_messages = at_least_one(tcp->packets_out + sk->sk_write_queue.qlen, sent);
-	}
-}
-
-static void read_udp(const struct sock *sk, struct reading *reading)
-{
-	const struct udp_sock *udp = bpf_core_cast(sk, struct udp_sock);
-	s32 received = sk->sk_backlog.rmem_alloc.counter - udp->forward_deficit;
-
-	reading->received_bytes = received > 0 ? received : 0;
-	reading->received_messages = sk->sk_receive_queue.qlen + udp->reader_queue.qlen;
-	reading->sent_bytes = written(sk);
-	reading->sent_messages = at_least_one(0, reading->sent_bytes);
-}
-
-/* Returns the lengths of the first packets. */
-static u32 lengths(const struct sk_buff_head *queue)
-{
-	const void *end = queue;
-	const struct sk_buff *packet = queue->next;
-	u32 sum = 0;
-
-	for (int count = 0; count < PACKETS && packet && packet != end; count++) {
-		sum += packet->len;
-		packet = packet->next;
-	}
-	return sum;
-}
-
-static void read_unix(const struct sock *sk, struct reading *reading)
-{
-	if (!sk->sk_receive_queue.qlen)
-		reading->received_bytes = 0;
-	else if (bpf_core_field_exists(struct unix_sock___summed, inq_len) && sk->sk_type == SOCK_STREAM)
-		reading->received_bytes = BPF_CORE_READ((const struct unix_sock___summed *)sk, inq_len);
-	else
-		reading->received_bytes = lengths(&sk->sk_receive_queue);
-	reading->received_messages = sk->sk_receive_queue.qlen;
-	reading->sent_bytes = written(sk);
-	reading->sent_messages = at_least_one(0, reading->sent_bytes);
-}
 
 static void read_addresses(const struct sock *sk, struct reading *reading)
 {
@@ -121,44 +30,20 @@ static void read_addresses(const struct sock *sk, struct reading *reading)
 	}
 }
 
-/* States of sockets that can hold data. */
-static bool can_hold_data(const struct sock *sk)
-{
-	u8 state = sk->__sk_common.skc_state;
-
-	return state == TCP_ESTABLISHED || state == TCP_CLOSE || state == TCP_CLOSE_WAIT;
-}
-
-static bool is_filled(const struct reading *reading)
-{
-	return reading->received_bytes || reading->received_messages || reading->sent_bytes;
-}
-
 static int report(struct seq_file *seq, const struct file *file, const struct sock *sk, bool all)
 {
 	struct reading reading = {};
 
-	if (!can_hold_data(sk))
+	if (!read_queues(sk, &reading.queues))
 		return 0;
-	reading.family = sk->__sk_common.skc_family;
-	if (reading.family == AF_UNIX) {
-		read_unix(sk, &reading);
-	} else if (reading.family == AF_INET || reading.family == AF_INET6) {
-		reading.protocol = sk->sk_protocol;
-		if (reading.protocol == IPPROTO_TCP)
-			read_tcp(sk, &reading);
-		else if (reading.protocol == IPPROTO_UDP)
-			read_udp(sk, &reading);
-		else
-			return 0;
-	} else {
-		return 0;
-	}
-	if (!all && !is_filled(&reading))
+	if (!all && !is_filled(&reading.queues))
 		return 0;
 	reading.inode = file->f_inode->i_ino;
-	if (reading.family != AF_UNIX)
+	reading.family = sk->__sk_common.skc_family;
+	if (reading.family != AF_UNIX) {
+		reading.protocol = sk->sk_protocol;
 		read_addresses(sk, &reading);
+	}
 	bpf_seq_write(seq, &reading, sizeof(reading));
 	return 0;
 }
@@ -182,9 +67,6 @@ int every(struct bpf_iter__task_file *ctx)
 	return report(ctx->meta->seq, file, sk, true);
 }
 
-/* Open files that are looked at together. */
-#define CHUNK 16
-
 /* A walk through the open files of a process. */
 struct walk {
 	struct seq_file *seq;
@@ -198,16 +80,8 @@ static long look(u32 chunk, struct walk *walk)
 	bpf_probe_read_kernel(files, sizeof(files), (void *)(walk->files + chunk * sizeof(files)));
 	for (int at = 0; at < CHUNK; at++) {
 		const struct file *file = bpf_core_cast((void *)files[at], struct file);
-		const struct socket *socket;
-		const struct sock *sk;
+		const struct sock *sk = files[at] ? socket_of(file) : NULL;
 
-		if (!files[at] || (file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
-			continue;
-		/* A file of a path that names a socket, and was not connected, has none. */
-		socket = bpf_core_cast(file->private_data, struct socket);
-		if (!file->private_data)
-			continue;
-		sk = socket->sk;
 		if (sk)
 			report(walk->seq, file, sk, false);
 	}

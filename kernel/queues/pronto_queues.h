@@ -3,6 +3,8 @@
 #ifndef PRONTO_QUEUES_H
 #define PRONTO_QUEUES_H
 
+#include "sockets.h"
+
 /* Changed with the structure. */
 #define PRONTO_QUEUES_VERSION 1
 
@@ -13,10 +15,7 @@ struct parameters {
 struct reading {
 	/* Number of the socket: that of its link in /proc/PID/fd. */
 	u64 inode;
-	u32 received_bytes;
-	u32 received_messages;
-	u32 sent_bytes;
-	u32 sent_messages;
+	struct occupancy queues;
 	/* AF_INET, AF_INET6 or AF_UNIX. */
 	u16 family;
 	/* Protocol number of IP; 0 for Unix sockets. */

@@ -11,6 +11,7 @@
  * 3. The fields of a `struct cpu_state`, except `is_armed` and `has_boosted`, are changed by its own CPU or by its timer. Other CPUs read
  *    them as hints.
  * 4. A thread in a queue has its virtual time on the clock of that queue's CPU.
+ * 5. After an entry of `predictions` was removed, and then the weight of its process, no sample sets the weight of that entry.
  */
 #define BPF_NO_KFUNC_PROTOTYPES
 #include "vmlinux.h"
@@ -18,6 +19,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "../queues/sockets.h"
 #include "pronto_scx.h"
 
 char scheduler_license[] SEC("license") = "GPL";
@@ -41,6 +43,16 @@ char scheduler_license[] SEC("license") = "GPL";
 #define TIMER_ON_THIS_CPU (1ULL << 1)
 #define CLOCK_MONOTONIC 1
 #define MAX_GROUPS 16
+
+/* Limit of the processes whose weights follow their queues, and of descriptors and sockets with data that a sample looks at. */
+#define PREDICTIONS 1024
+#define FILES 4096
+#define FILLED 256
+/* Sockets with data that a sample recognises if the process has several descriptors of them. */
+#define REMEMBERED 16
+/* Time after which samples pause, and the length of a pause in times of the samples before: they take a twentieth of a CPU at most. */
+#define TURN_NS 2000000ULL
+#define PAUSE 19
 
 /* Queues: the number of a CPU, for ordinary threads, or with this bit, for boosted ones that wait for another boosted thread. */
 #define BOOSTED (1ULL << 32)
@@ -67,6 +79,8 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
+struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
+void bpf_task_release(struct task_struct *p) __ksym;
 
 const volatile struct parameters parameters SEC(".rodata.parameters") = { .version = PRONTO_SCX_VERSION };
 struct report report SEC(".data.report") = {};
@@ -138,7 +152,7 @@ struct {
 	__type(value, struct flag);
 } flags SEC(".maps");
 
-/* Written by the loader, for the main threads of processes. */
+/* For the main threads of processes. Written by the loader, or for processes with an entry in `predictions`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -167,6 +181,30 @@ struct {
 	__type(key, struct account_key);
 	__type(value, struct account);
 } user_accounts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, PREDICTIONS);
+	__type(key, u32);
+	__type(value, struct prediction);
+} predictions SEC(".maps");
+
+/* The timer of the samples, which runs while there are predictions. */
+struct sampler {
+	struct bpf_timer timer;
+	/* After a pause: only samples that were due at this time are taken, so that all processes have their turn. */
+	u64 until;
+	/* Number of requests. */
+	u32 asked;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct sampler);
+} samplers SEC(".maps");
 
 #define count(name) __sync_fetch_and_add(&report.counters.name, 1)
 
@@ -223,7 +261,7 @@ static struct cpu_state *cpu_of(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* Weights are those of nice values, multiplied by that of the process, if the loader has given it one. */
+/* Weights are those of nice values, multiplied by that of the process, if it has one. */
 static u64 weight_of(struct task_struct *p)
 {
 	struct task_struct *leader = p->group_leader;
@@ -718,6 +756,222 @@ static int handle_timer(void *map, int *key, struct cpu_state *cpu)
 	return 0;
 }
 
+/* A walk through the open files of a process, and what its sockets contain. */
+struct walk {
+	u64 files;
+	u64 received;
+	u64 sent;
+	u32 sockets;
+	u32 filled;
+	u64 remembered[REMEMBERED];
+};
+
+static bool is_remembered(const struct walk *walk, u64 socket)
+{
+	for (int at = 0; at < REMEMBERED; at++)
+		if (walk->remembered[at] == socket)
+			return true;
+	return false;
+}
+
+/* Adds the socket of an open file, if it has one. The verifier checks a function that is not static by itself, and so only once. */
+__noinline int add_file(struct walk *walk, u64 file)
+{
+	struct occupancy queues = {};
+	const struct sock *sk;
+
+	if (!walk || !file)
+		return 0;
+	sk = socket_of(bpf_core_cast((void *)file, struct file));
+	if (!sk || !read_queues(sk, &queues))
+		return 0;
+	walk->sockets++;
+	if (!is_filled(&queues) || is_remembered(walk, (u64)sk))
+		return 0;
+	walk->remembered[walk->filled++ % REMEMBERED] = (u64)sk;
+	walk->received = level_plus(walk->received, level_of(queues.received_bytes, queues.received_messages));
+	walk->sent = level_plus(walk->sent, level_of(queues.sent_bytes, queues.sent_messages));
+	return 0;
+}
+
+static long look(u32 chunk, struct walk *walk)
+{
+	u64 files[CHUNK] = {};
+
+	bpf_probe_read_kernel(files, sizeof(files), (void *)(walk->files + chunk * sizeof(files)));
+	for (int at = 0; at < CHUNK; at++)
+		add_file(walk, files[at]);
+	return walk->filled >= FILLED;
+}
+
+/* Reads the queues of a process. Its table of files is read without references, as kernel/queues does. */
+static void walk_files(struct task_struct *leader, struct walk *walk)
+{
+	const struct files_struct *files = leader->files;
+	u32 most;
+
+	if (!files)
+		return;
+	walk->files = (u64)files->fdt->fd;
+	most = files->fdt->max_fds;
+	if (most > FILES)
+		most = FILES;
+	bpf_loop((most + CHUNK - 1) / CHUNK, look, walk, 0);
+}
+
+/* Gives a process the weight that was predicted, unless it has it: a main thread that executes another program is a new one. */
+static void weigh(struct task_struct *leader, u32 pid, u32 hundredths, u64 begun)
+{
+	struct weight *weight = bpf_task_storage_get(&weights, leader, 0, 0);
+	struct prediction *now;
+
+	if (hundredths == WEIGHT_LEAST) {
+		if (weight)
+			bpf_task_storage_delete(&weights, leader);
+		return;
+	}
+	if (!weight)
+		weight = bpf_task_storage_get(&weights, leader, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* Without memory, the next sample tries it again. */
+	if (!weight)
+		return;
+	weight->hundredths = hundredths;
+	/* Invariant 5. */
+	now = bpf_map_lookup_elem(&predictions, &pid);
+	if ((!now || now->report.begun_ns != begun) && weight->hundredths == hundredths)
+		bpf_task_storage_delete(&weights, leader);
+}
+
+static void sample(struct task_struct *leader, u32 pid, struct prediction *prediction)
+{
+	u64 begun = bpf_ktime_get_ns(), entry = prediction->report.begun_ns, took;
+	struct predictor next = prediction->predictor;
+	struct walk walk = {};
+
+	walk_files(leader, &walk);
+	predictor_advance(&next, level_plus(walk.received, prediction->terms.counts_sent ? walk.sent : 0), prediction->terms.past);
+	predictor_weigh(&next, prediction->terms.most);
+	/* The loader may have replaced the entry meanwhile. */
+	if (prediction->report.begun_ns != entry)
+		return;
+	weigh(leader, pid, next.weight, entry);
+	if (next.weight != prediction->predictor.weight) {
+		prediction->report.changes++;
+		prediction->report.changed_ns = bpf_ktime_get_ns();
+	}
+	prediction->predictor = next;
+	prediction->report.level = next.level;
+	prediction->report.weight = next.weight;
+	prediction->report.sockets = walk.sockets;
+	prediction->report.samples++;
+	prediction->report.with_received += walk.received > 0;
+	prediction->report.with_sent += walk.sent > 0;
+	took = bpf_ktime_get_ns() - begun;
+	prediction->report.worked_ns += took;
+	if (took > prediction->report.longest_ns)
+		prediction->report.longest_ns = took;
+}
+
+/* The samples that are due now, and the time of the next one. */
+struct turn {
+	u64 begun;
+	/* Samples that are due later are not taken. */
+	u64 until;
+	u64 next;
+	/* There is a next one. The verifier follows a count through all its values. */
+	bool has_next;
+	/* The time is over, and other samples are left. */
+	bool is_cut;
+};
+
+static long take_turn(void *map, u32 *pid, struct prediction *prediction, struct turn *turn)
+{
+	struct task_struct *leader;
+	u64 now;
+
+	if (!before(turn->until, prediction->due)) {
+		leader = bpf_task_from_pid(*pid);
+		if (!leader) {
+			bpf_map_delete_elem(map, pid);
+			return 0;
+		}
+		if (leader->start_boottime != prediction->started) {
+			bpf_task_release(leader);
+			bpf_map_delete_elem(map, pid);
+			return 0;
+		}
+		sample(leader, *pid, prediction);
+		bpf_task_release(leader);
+		now = bpf_ktime_get_ns();
+		prediction->due += prediction->terms.period;
+		/* A late sample does not make the next ones follow without a pause. */
+		if (before(prediction->due, now))
+			prediction->due = now + prediction->terms.period;
+		if (now - turn->begun > TURN_NS) {
+			turn->is_cut = true;
+			return 1;
+		}
+	}
+	if (!turn->has_next || before(prediction->due, turn->next))
+		turn->next = prediction->due;
+	turn->has_next = true;
+	return 0;
+}
+
+static int handle_sampler(void *map, int *key, struct sampler *sampler)
+{
+	u64 begun = bpf_ktime_get_ns(), now, earliest;
+	struct turn turn = { .begun = begun, .until = sampler->until ? sampler->until : begun };
+	u32 asked = sampler->asked;
+
+	bpf_for_each_map_elem(&predictions, take_turn, &turn, 0);
+	sampler->until = turn.is_cut ? turn.until : 0;
+	now = bpf_ktime_get_ns();
+	earliest = now + PAUSE * (now - begun);
+	if (turn.is_cut || (turn.has_next && before(turn.next, earliest)))
+		turn.next = earliest;
+	if (turn.is_cut || turn.has_next)
+		bpf_timer_start(&sampler->timer, turn.next - now, 0);
+	/* A process that was added meanwhile may have been missed. */
+	if (sampler->asked != asked)
+		bpf_timer_start(&sampler->timer, 0, 0);
+	return 0;
+}
+
+/* Lets the weight of a process follow its queues. The loader runs it. Returns an error number of the kernel, negative. */
+SEC("syscall")
+int pronto_predict(struct terms_of_prediction *terms)
+{
+	struct prediction fresh = { .terms = *terms, .predictor = PREDICTOR_NEW };
+	struct sampler *sampler;
+	struct task_struct *leader;
+	u32 key = 0;
+	long error;
+
+	sampler = bpf_map_lookup_elem(&samplers, &key);
+	if (!sampler)
+		return -22; /* EINVAL */
+	leader = bpf_task_from_pid(fresh.terms.pid);
+	if (!leader)
+		return -3; /* ESRCH */
+	fresh.started = leader->start_boottime;
+	error = leader->pid == leader->tgid ? 0 : -22; /* EINVAL */
+	bpf_task_release(leader);
+	if (error)
+		return error;
+	fresh.report.weight = WEIGHT_LEAST;
+	fresh.report.begun_ns = bpf_ktime_get_ns();
+	fresh.due = fresh.report.begun_ns;
+	error = bpf_map_update_elem(&predictions, &fresh.terms.pid, &fresh, BPF_ANY);
+	if (error)
+		return error;
+	__sync_fetch_and_add(&sampler->asked, 1);
+	error = bpf_timer_start(&sampler->timer, 0, 0);
+	if (error)
+		bpf_map_delete_elem(&predictions, &fresh.terms.pid);
+	return error;
+}
+
 SEC("struct_ops.s/pronto_init_task")
 s32 BPF_PROG(pronto_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -736,8 +990,12 @@ s32 BPF_PROG(pronto_init)
 {
 	struct terms terms = terms_of(cpu);
 	u64 now = now_ns();
-	u32 i;
+	u32 i, first = 0;
+	struct sampler *sampler = bpf_map_lookup_elem(&samplers, &first);
 
+	if (!sampler || bpf_timer_init(&sampler->timer, &samplers, CLOCK_MONOTONIC) ||
+	    bpf_timer_set_callback(&sampler->timer, handle_sampler))
+		return -22; /* EINVAL */
 	bpf_for(i, 0, parameters.cpus) {
 		struct cpu_state *cpu = cpu_of(i);
 		u32 key = i;

@@ -7,9 +7,10 @@
 #define PRONTO_SCX_H
 
 #include "budget.h"
+#include "predictor.h"
 
 /* Increased with each change of a structure below, or of its meaning. */
-#define PRONTO_SCX_VERSION 2
+#define PRONTO_SCX_VERSION 3
 
 /* Section .rodata.parameters: the loader sets all but `version`. */
 struct parameters {
@@ -50,14 +51,43 @@ struct flag {
 	u32 reserved;
 };
 
-/* Bounds of a weight, in hundredths of the one that the nice value gives. */
-#define WEIGHT_LEAST 100
-#define WEIGHT_MOST 1000
-
 /* Value of the map `weights`, whose key is a pidfd of a main thread: a process whose threads have another weight. */
 struct weight {
 	u32 hundredths;
 	u32 reserved;
+};
+
+/* Request of the loader: a process whose weight follows its queues. Argument of the program `pronto_predict`. */
+struct terms_of_prediction {
+	u32 pid;		/* in the first namespace */
+	u32 past;		/* the weight of the past, in millionths */
+	u32 most;		/* the largest weight, in hundredths */
+	u32 counts_sent;	/* data to be sent counts, too */
+	u64 period;		/* time between two samples, in nanoseconds */
+};
+
+/* Samples of a process, and what followed from them. */
+struct prediction_report {
+	u64 begun_ns;		/* time of the request (CLOCK_MONOTONIC): another one begins anew */
+	u64 level;
+	u64 weight;		/* in hundredths */
+	u64 sockets;		/* that the last sample has read */
+	u64 samples;
+	u64 with_received;	/* samples with data that was received */
+	u64 with_sent;		/* samples with data to be sent */
+	u64 changes;		/* of the weight */
+	u64 changed_ns;		/* time of the last change (CLOCK_MONOTONIC) */
+	u64 worked_ns;		/* time of all samples, and of the longest one */
+	u64 longest_ns;
+};
+
+/* Value of the map `predictions`, whose key is the number of a process in the first namespace. */
+struct prediction {
+	struct prediction_report report;
+	struct predictor predictor;
+	struct terms_of_prediction terms;
+	u64 started;		/* when the process began: another one may get its number */
+	u64 due;		/* the next sample */
 };
 
 #endif

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::Context as _;
 use nix::errno::Errno;
 use pronto_expedite::schedule::{CALLER, Class, schedule};
-use pronto_expedite::scx::{Counters, SOCKET};
+use pronto_expedite::scx::{Counters, Prediction, PredictionTerms, SOCKET};
 use pronto_sched_policy::policy::weight::Weight;
 use pronto_scx::{Flags, Loaded, Messages, Server, Settings};
 
@@ -49,6 +49,18 @@ impl Flags for Unloaded {
 
     fn weigh(&self, _: BorrowedFd<'_>, _: Weight) -> Result<(), Errno> {
         Ok(())
+    }
+
+    fn predict(&self, _: u32, _: &PredictionTerms) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn forget(&self, _: u32) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn prediction(&self, _: u32) -> Result<Prediction, Errno> {
+        Err(Errno::ENOENT)
     }
 
     fn counters(&self) -> Counters {

@@ -56,6 +56,26 @@ struct Target {
     descriptor: u32,
 }
 
+/// `struct bpf_test_run_opts`, as far as it is used; all other fields are zero.
+#[repr(C)]
+struct RunOptions {
+    size: usize,
+    data_in: *const c_void,
+    data_out: *mut c_void,
+    data_in_length: u32,
+    data_out_length: u32,
+    context_in: *const c_void,
+    context_out: *mut c_void,
+    context_in_length: u32,
+    context_out_length: u32,
+    returned: u32,
+    repeat: c_int,
+    duration: u32,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+}
+
 /// `libbpf_print_fn_t`; the last argument is a list of variable arguments.
 type Print = unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int;
 
@@ -148,11 +168,14 @@ functions! {
     find_map = "bpf_object__find_map_by_name": unsafe extern "C" fn(*const RawObject, *const c_char) -> *mut RawMap,
     set_max_entries = "bpf_map__set_max_entries": unsafe extern "C" fn(*mut RawMap, u32) -> c_int,
     initial_value = "bpf_map__initial_value": unsafe extern "C" fn(*const RawMap, *mut usize) -> *mut c_void,
+    value_size = "bpf_map__value_size": unsafe extern "C" fn(*const RawMap) -> u32,
     map_fd = "bpf_map__fd": unsafe extern "C" fn(*const RawMap) -> c_int,
     attach_scheduler = "bpf_map__attach_struct_ops": unsafe extern "C" fn(*const RawMap) -> *mut RawLink,
     find_program = "bpf_object__find_program_by_name": unsafe extern "C" fn(*const RawObject, *const c_char) -> *mut RawProgram,
     attach_program = "bpf_program__attach": unsafe extern "C" fn(*const RawProgram) -> *mut RawLink,
     attach_iterator = "bpf_program__attach_iter": unsafe extern "C" fn(*const RawProgram, *const IteratorOptions) -> *mut RawLink,
+    program_fd = "bpf_program__fd": unsafe extern "C" fn(*const RawProgram) -> c_int,
+    run_program = "bpf_prog_test_run_opts": unsafe extern "C" fn(c_int, *mut RunOptions) -> c_int,
     link_fd = "bpf_link__fd": unsafe extern "C" fn(*const RawLink) -> c_int,
     start_iterator = "bpf_iter_create": unsafe extern "C" fn(c_int) -> c_int,
     destroy = "bpf_link__destroy": unsafe extern "C" fn(*mut RawLink) -> c_int,
@@ -328,6 +351,37 @@ impl Object {
         Ok(Iterator { library: self.library.clone(), link })
     }
 
+    /// Runs the program of that name, of the kind `syscall`, once. Its argument has the size of `T`.
+    ///
+    /// # Errors
+    /// There is no such program, the kernel does not run it, or it returns an error number.
+    pub fn run<T: IntoBytes + FromBytes>(&self, name: &CStr, mut argument: T) -> Result<(), Errno> {
+        let program = self.program(name)?;
+        let context_in_length = u32::try_from(size_of::<T>()).map_err(|_| Errno::E2BIG)?;
+        let mut options = RunOptions {
+            size: size_of::<RunOptions>(),
+            data_in: core::ptr::null(),
+            data_out: core::ptr::null_mut(),
+            data_in_length: 0,
+            data_out_length: 0,
+            context_in: (&raw mut argument).cast_const().cast(),
+            context_out: core::ptr::null_mut(),
+            context_in_length,
+            context_out_length: 0,
+            returned: 0,
+            repeat: 0,
+            duration: 0,
+            flags: 0,
+            cpu: 0,
+            batch: 0,
+        };
+        // SAFETY: I1, I2.
+        let fd = unsafe { (self.library.0.program_fd)(program.as_ptr()) };
+        // SAFETY: I1; argument and options outlive the call. The kernel reads as many bytes as the argument has, and writes them back.
+        result(unsafe { (self.library.0.run_program)(fd, &raw mut options) })?;
+        result(options.returned.cast_signed())
+    }
+
     fn program(&self, name: &CStr) -> Result<NonNull<RawProgram>, Errno> {
         // SAFETY: I1, I2; the name outlives the call.
         let program = unsafe { (self.library.0.find_program)(self.object.as_ptr(), name.as_ptr()) };
@@ -389,6 +443,13 @@ impl Map<'_> {
         result(unsafe { (self.functions().set_max_entries)(self.map.as_ptr(), entries) })
     }
 
+    /// Returns the size of its values.
+    #[must_use]
+    pub fn value_size(&self) -> usize {
+        // SAFETY: I1, I2.
+        usize::try_from(unsafe { (self.functions().value_size)(self.map.as_ptr()) }).unwrap_or(usize::MAX)
+    }
+
     /// Returns the memory that holds the value of a map of global data until its object is loaded, if it has the size of `T`.
     fn memory<T>(&self) -> Option<NonNull<T>> {
         let mut length = 0;
@@ -411,12 +472,7 @@ impl Map<'_> {
     pub fn read<T: FromBytes>(&self) -> Option<T> {
         // Libraries before version 1.5 do not map it into this process when they load the object.
         self.memory::<T>()?;
-        let (key, mut value) = (0_u32, MaybeUninit::<T>::zeroed());
-        let look_up = self.functions().look_up;
-        // SAFETY: I1; key and value outlive the call, and the kernel writes as many bytes as the value has, which was compared.
-        let found = unsafe { look_up(self.fd(), (&raw const key).cast(), value.as_mut_ptr().cast()) };
-        // SAFETY: any bytes are a valid value.
-        result(found).ok().map(|()| unsafe { value.assume_init() })
+        self.get(&0_u32).ok()
     }
 
     /// Sets the value of a map of global data, before the object is loaded. Returns false if its size is another one.
@@ -445,6 +501,20 @@ impl Map<'_> {
         let (key, value) = ((&raw const *key).cast(), (&raw const *value).cast());
         // SAFETY: I1; key and value outlive the call. The kernel reads as many bytes as the map's entries have, which the caller knows.
         result(unsafe { (self.functions().update)(self.fd(), key, value, 0) })
+    }
+
+    /// Returns an entry of a loaded map, whose keys and values have the sizes of `K` and `V`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn get<K: IntoBytes + Immutable, V: FromBytes>(&self, key: &K) -> Result<V, Errno> {
+        let mut value = MaybeUninit::<V>::zeroed();
+        let look_up = self.functions().look_up;
+        // SAFETY: I1; key and value outlive the call. The kernel reads and writes as many bytes as the map's entries have, which the caller
+        // knows.
+        result(unsafe { look_up(self.fd(), (&raw const *key).cast(), value.as_mut_ptr().cast()) })?;
+        // SAFETY: any bytes are a valid value.
+        Ok(unsafe { value.assume_init() })
     }
 
     /// Removes an entry of a loaded map, whose keys have the size of `K`.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
+use pronto_expedite::scx::{Prediction, PredictionTerms};
 use pronto_sched_policy::policy::auto::{Auto, Change, Interval};
 use pronto_sched_policy::policy::coschedule::Policy as Rule;
 use pronto_sched_policy::policy::frequency::Frequency;
@@ -19,7 +20,7 @@ use crate::journal::{self, Journal, JournalError};
 use crate::own::OwnMessages;
 use crate::process::{Identity, Waiting};
 use crate::reports::Reports;
-use crate::sensor::{SenseError, Sensor};
+use crate::sensor::{Choice as SensorChoice, SenseError, Sensor};
 use crate::settings::{Past, Policy, Settings};
 use crate::socket::Connection;
 use crate::status::{ProcessStatus, Status};
@@ -37,6 +38,14 @@ pub enum StartError {
     /// The kernel cannot be given weights.
     #[error(transparent)]
     Actuator(#[from] ActuateError),
+    /// Another node, a changing P, or messages of this process have a part in the policy.
+    #[error(
+        "the sensor scx decides in the kernel, which knows no other nodes, no waits and no messages of Pronto: choose the policy pred or dyn, a number for P, and groups of other processes"
+    )]
+    OutsideOfKernel,
+    /// The kernel takes no samples in this period.
+    #[error("a period of {} ms: with the sensor scx it is from 1 ms to 10 s", .0.as_millis())]
+    Period(Duration),
 }
 
 /// Checks settings without a change of the machine. Returns the means.
@@ -49,6 +58,18 @@ pub fn check(settings: &Settings) -> Result<(Sensor, Actuator), StartError> {
     let is_group = |members: &Members| matches!(members, Members::ControlGroup(_));
     if uses_groups && !settings.groups.iter().all(|group| is_group(&group.members)) {
         return Err(ActuateError::NeedsControlGroup.into());
+    }
+    if settings.sensor == SensorChoice::Scheduler {
+        if actuator.kind() != ActuatorKind::Scheduler {
+            return Err(ActuateError::NotInKernel.into());
+        }
+        let has_own = settings.groups.iter().any(|group| group.members == Members::Own);
+        if settings.policy == Policy::Carried || settings.past == Past::Auto || has_own {
+            return Err(StartError::OutsideOfKernel);
+        }
+        if !PredictionTerms::PERIODS.contains(&settings.period) {
+            return Err(StartError::Period(settings.period));
+        }
     }
     journal::check_folder(&settings.state)?;
     Ok((Sensor::new(&settings.sensor)?, actuator))
@@ -82,7 +103,7 @@ pub struct Coscheduler {
 /// Sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Periods.
+    /// Periods; those of the kernel if it takes the samples.
     pub ticks: u64,
     /// Samples of a process.
     pub samples: u64,
@@ -92,7 +113,7 @@ pub struct Totals {
     pub with_sent: u64,
     /// Changes of the weight of a process.
     pub changes: u64,
-    /// Time for which this thread worked.
+    /// Time for which this thread worked, and for which samples took a CPU in the kernel.
     pub worked: Duration,
     /// The longest work of a period.
     pub longest: Duration,
@@ -110,6 +131,8 @@ struct Process {
     auto: Auto,
     waiting: Option<Waiting>,
     interval: Interval,
+    /// The last report of the scheduler that predicts for it, if one does.
+    predicted: Option<Prediction>,
     changes: u64,
     /// The kernel refused a change, so no other one is attempted.
     is_refused: bool,
@@ -170,11 +193,13 @@ impl Coscheduler {
             problems.push(error.to_string());
         }
         self.reports.age();
+        let mut periods = None;
         for pid in self.processes.keys().copied().collect::<Vec<_>>() {
-            self.decide(pid, &mut problems);
+            periods = periods.max(Some(self.decide(pid, &mut problems)));
         }
         self.own = OwnMessages::default();
-        self.totals.ticks += 1;
+        let without_processes = u64::from(self.terms_in_kernel().is_none());
+        self.totals.ticks += periods.unwrap_or(without_processes);
         let worked = begun.elapsed();
         self.totals.worked += worked;
         self.totals.longest = self.totals.longest.max(worked);
@@ -238,8 +263,16 @@ impl Coscheduler {
         problems
     }
 
-    /// Predicts for a process, and gives it its weight.
-    fn decide(&mut self, pid: u32, problems: &mut Vec<String>) {
+    /// Predicts for a process, and gives it its weight; or lets the kernel do so. Returns the number of samples since the last call.
+    fn decide(&mut self, pid: u32, problems: &mut Vec<String>) -> u64 {
+        if let Some(terms) = self.terms_in_kernel() {
+            return self.follow(pid, terms, problems);
+        }
+        self.decide_here(pid, problems);
+        1
+    }
+
+    fn decide_here(&mut self, pid: u32, problems: &mut Vec<String>) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let queues = self.sensor.queues(pid);
         self.totals.samples += 1;
@@ -297,6 +330,56 @@ impl Coscheduler {
         }
     }
 
+    /// Returns the terms by which the kernel predicts; `None` if this process does, or no policy does.
+    fn terms_in_kernel(&self) -> Option<PredictionTerms> {
+        let counts_sent = match self.settings.policy {
+            Policy::Dynamic => false,
+            Policy::Predictive => true,
+            Policy::Off | Policy::Static | Policy::Carried => return None,
+        };
+        let Settings { most, period, .. } = self.settings;
+        match self.settings.past {
+            Past::Fixed(past) if self.settings.sensor == SensorChoice::Scheduler => {
+                Some(PredictionTerms { past, most, counts_sent, period })
+            }
+            _ => None,
+        }
+    }
+
+    /// Lets the kernel predict for a process, or reads what it has predicted. Returns the number of samples since the last call.
+    fn follow(&mut self, pid: u32, terms: PredictionTerms, problems: &mut Vec<String>) -> u64 {
+        let Some(process) = self.processes.get_mut(&pid) else { return 0 };
+        let identity = process.member.identity;
+        let Some(before) = process.predicted else {
+            // It is asked for again after each refusal, which is reported once.
+            let asked = self.actuator.predict(identity, terms);
+            process.predicted = asked.is_ok().then(Prediction::default);
+            let was_refused = core::mem::replace(&mut process.is_refused, asked.is_err());
+            if let (Err(error), false) = (asked, was_refused) {
+                let name = &process.member.command;
+                problems.push(format!(
+                    "the weight of process {pid} ({name}) does not follow its queues: {error}"
+                ));
+            }
+            return 0;
+        };
+        process.predicted = self.actuator.prediction(identity);
+        let Some(found) = process.predicted else { return 0 };
+        // After another request, all numbers begin anew.
+        let before = if found.begun == before.begun { before } else { Prediction::default() };
+        let since = |value: fn(&Prediction) -> u64| value(&found).saturating_sub(value(&before));
+        let [samples, changes] = [since(|found| found.samples), since(|found| found.changes)];
+        self.totals.samples += samples;
+        self.totals.with_received += since(|found| found.with_received);
+        self.totals.with_sent += since(|found| found.with_sent);
+        self.totals.changes += changes;
+        self.totals.worked += found.worked.saturating_sub(before.worked);
+        self.totals.longest = self.totals.longest.max(found.longest);
+        process.changes += changes;
+        process.weight = Weight::hundredths(found.weight);
+        samples
+    }
+
     /// Receives reports of a peer: the frequencies of processes there, by connection as seen from here. Reports are forgotten if they are
     /// not repeated, and bounded: a peer can raise a process of a group no further than its own queues can.
     pub fn receive(&mut self, peer: u16, reports: impl IntoIterator<Item = (Connection, Level)>) {
@@ -346,7 +429,7 @@ impl Coscheduler {
                 .groups
                 .get(process.group)
                 .map_or_else(String::new, |group| group.name.clone()),
-            frequency: packets(process.frequency.level()),
+            frequency: packets(process.level()),
             carried: packets(process.carried.level()),
             weight: process.weight.as_hundredths(),
             past: match self.settings.past {
@@ -356,12 +439,14 @@ impl Coscheduler {
             changes: process.changes,
             is_refused: process.is_refused,
         });
+        let in_kernel: u64 =
+            self.processes.values().filter_map(|process| process.predicted).map(|found| found.sockets).sum();
         Status {
             policy: self.settings.policy,
             sensor: self.settings.sensor.name().to_owned(),
             actuator: self.actuator.kind().to_string(),
             period_us: u64::try_from(self.settings.period.as_micros()).unwrap_or(u64::MAX),
-            sockets: self.sensor.len(),
+            sockets: self.sensor.len() + usize::try_from(in_kernel).unwrap_or(usize::MAX),
             ticks: self.totals.ticks,
             samples: self.totals.samples,
             with_received: self.totals.with_received,
@@ -393,10 +478,14 @@ impl Coscheduler {
         &self.settings.state
     }
 
-    /// Returns the time between two samples.
+    /// Returns the time between two calls of [`Self::tick`]: that between two samples, or that between two searches for processes if the
+    /// kernel takes the samples.
     #[must_use]
-    pub const fn period(&self) -> Duration {
-        self.settings.period
+    pub fn period(&self) -> Duration {
+        match self.terms_in_kernel() {
+            Some(_) => SCAN_PERIOD,
+            None => self.settings.period,
+        }
     }
 
     fn restore(&mut self) -> Result<Restored, ActuateError> {
@@ -439,9 +528,15 @@ impl Process {
             auto: Auto::NEW,
             waiting: None,
             interval: Interval::default(),
+            predicted: None,
             changes: 0,
             is_refused: false,
         }
+    }
+
+    /// Returns its frequency.
+    fn level(&self) -> Level {
+        self.predicted.map_or_else(|| self.frequency.level(), |predicted| predicted.frequency)
     }
 
     /// Adapts P to the waits of the process: how long it was ready after each sleep before it ran.

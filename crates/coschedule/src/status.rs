@@ -28,7 +28,7 @@ pub struct Status {
     pub period_us: u64,
     /// Sockets that a sample reads.
     pub sockets: usize,
-    /// Periods.
+    /// Periods; those of the kernel if it takes the samples.
     pub ticks: u64,
     /// Samples of a process.
     pub samples: u64,
@@ -38,7 +38,7 @@ pub struct Status {
     pub with_sent: u64,
     /// Changes of the weight of a process.
     pub changes: u64,
-    /// Time for which the coscheduler worked, in microseconds.
+    /// Time for which the coscheduler worked, and for which samples took a CPU in the kernel, in microseconds.
     pub worked_us: u64,
     /// The longest work of a period, in microseconds.
     pub longest_us: u64,

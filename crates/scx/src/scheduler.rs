@@ -7,12 +7,14 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use pronto_bpf::{Attached, LoadError as Refusal, Messages, Object, OpenError};
-use pronto_expedite::scx::{Counters, KERNEL};
+use pronto_expedite::scx::{Counters, KERNEL, Prediction, PredictionTerms};
 use pronto_sched_policy::policy::weight::Weight;
 
 use crate::server::Flags;
 use crate::settings::{NeverCovers, Settings};
-use crate::shared::{RawFlag, RawParameters, RawReport, RawWeight, VERSION};
+use crate::shared::{
+    RawFlag, RawParameters, RawPrediction, RawReport, RawTermsOfPrediction, RawWeight, VERSION,
+};
 
 /// Accounts of users: at least this number, and 64 for each CPU, as in the kernel module. An account takes 64 bytes.
 const ACCOUNTS: u32 = 4_096;
@@ -184,6 +186,19 @@ impl Flags for Loaded {
         map.set(&main_thread.as_raw_fd(), &RawWeight { hundredths: weight.as_hundredths(), reserved: 0 })
     }
 
+    fn predict(&self, pid: u32, terms: &PredictionTerms) -> Result<(), Errno> {
+        self.0.object().run(c"pronto_predict", RawTermsOfPrediction::new(pid, terms))
+    }
+
+    fn forget(&self, pid: u32) -> Result<(), Errno> {
+        self.0.object().map(c"predictions").ok_or(Errno::ENOENT)?.remove(&pid)
+    }
+
+    fn prediction(&self, pid: u32) -> Result<Prediction, Errno> {
+        let map = self.0.object().map(c"predictions").ok_or(Errno::ENOENT)?;
+        map.get::<u32, RawPrediction>(&pid).map(|prediction| Prediction::from_values(prediction.report))
+    }
+
     fn counters(&self) -> Counters {
         report(self.0.object())
             .map_or_else(Counters::default, |report| Counters::from_values(report.counters))
@@ -198,9 +213,16 @@ fn configure(object: &Object, parameters: RawParameters) -> bool {
     let has_report = object.map(c".data.report").is_some_and(|map| map.initial::<RawReport>().is_some());
     let has_maps =
         sizes.iter().all(|(name, size)| object.map(name).is_some_and(|map| map.set_entries(*size).is_ok()));
+    let values = [
+        (c"flags", size_of::<RawFlag>()),
+        (c"weights", size_of::<RawWeight>()),
+        (c"predictions", size_of::<RawPrediction>()),
+    ];
+    let has_values =
+        values.iter().all(|(name, size)| object.map(name).is_some_and(|map| map.value_size() == *size));
     let Some(map) = object.map(c".rodata.parameters") else { return false };
     let is_same = map.initial::<RawParameters>().is_some_and(|found| found.version == VERSION);
-    has_maps && is_same && has_report && map.write(parameters)
+    has_maps && has_values && is_same && has_report && map.write(parameters)
 }
 
 fn report(object: &Object) -> Option<RawReport> {

@@ -1,8 +1,9 @@
 //! The server: flags threads and gives processes weights for other processes, each for as long as its connection is open.
 //!
 //! # Invariants
-//! 1. A thread has a flag, and a process a weight, only while a connection that asked for it is open, or until it ends.
-//! 2. A thread is flagged for its own user, or for root. A process gets a weight from root.
+//! 1. A thread has a flag, and a process a weight or a prediction, only while the connection that asked for it is open, or until the thread or
+//!    process ends.
+//! 2. A thread is flagged for its own user, or for root. A process gets a weight or a prediction from root, through one connection at a time.
 
 use core::time::Duration;
 use std::fs;
@@ -17,7 +18,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, chown, getpid};
-use pronto_expedite::scx::{Counters, Reply, Request, Scheduler};
+use pronto_expedite::scx::{Counters, Prediction, PredictionTerms, Reply, Request, Scheduler};
 use pronto_sched_policy::policy::weight::Weight;
 
 use crate::packet;
@@ -56,6 +57,24 @@ pub trait Flags {
     /// `ESRCH` or `ENOENT` if the thread has ended, or has no weight that could be removed; `ENOMEM` if memory is short.
     fn weigh(&self, main_thread: BorrowedFd<'_>, weight: Weight) -> Result<(), Errno>;
 
+    /// Lets the weight of a process follow its queues. `pid` is its number in the first namespace.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has ended, `EINVAL` if the number is not that of a main thread, `E2BIG` if there are too many predictions.
+    fn predict(&self, pid: u32, terms: &PredictionTerms) -> Result<(), Errno>;
+
+    /// Removes the prediction of a process. Its weight stays.
+    ///
+    /// # Errors
+    /// There is no prediction for this process.
+    fn forget(&self, pid: u32) -> Result<(), Errno>;
+
+    /// Returns the prediction for a process.
+    ///
+    /// # Errors
+    /// There is none.
+    fn prediction(&self, pid: u32) -> Result<Prediction, Errno>;
+
     /// Returns the counters.
     fn counters(&self) -> Counters;
 }
@@ -83,24 +102,45 @@ pub struct Server {
     listener: OwnedFd,
     path: PathBuf,
     clients: Vec<Client>,
+    processes: Processes,
+    /// Number of the next connection.
+    next: u64,
 }
 
-/// A connection, the threads that it has flagged, and the processes to which it has given weights.
+/// A connection, and the threads that it has flagged.
 #[derive(Debug)]
 struct Client {
+    number: u64,
     socket: OwnedFd,
     user: u32,
     threads: Vec<Flagged>,
-    processes: Vec<Weighed>,
 }
+
+/// The processes with a weight.
+#[derive(Debug, Default)]
+struct Processes(Vec<Weighed>);
 
 /// A process with a weight.
 #[derive(Debug)]
 struct Weighed {
+    /// Number of the connection that asked for it.
+    client: u64,
     pid: i32,
-    weight: Weight,
+    source: Source,
     main_thread: OwnedFd,
 }
+
+/// The source of its weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The client.
+    Client(Weight),
+    /// The queues of the process.
+    Queues(PredictionTerms),
+}
+
+/// The first namespace of processes, whose numbers the BPF program uses (`PROC_PID_INIT_INO` in include/linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 #[derive(Debug)]
 struct Flagged {
@@ -127,7 +167,13 @@ impl Server {
         }
         let listener = Self::try_to_listen(path, group);
         let listener = listener.map_err(|errno| ListenError::System { path: path.into(), errno })?;
-        Ok(Self { listener, path: path.into(), clients: Vec::new() })
+        Ok(Self {
+            listener,
+            path: path.into(),
+            clients: Vec::new(),
+            processes: Processes::default(),
+            next: 0,
+        })
     }
 
     fn try_to_listen(path: &Path, group: Option<Gid>) -> Result<OwnedFd, Errno> {
@@ -173,13 +219,15 @@ impl Server {
         }
         let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         let (accepts, ready) = ready.split_first().map_or((false, &[][..]), |(first, rest)| (*first, rest));
-        let mut left = THREADS.saturating_sub(self.clients.iter().map(Client::held).sum());
+        let processes = &mut self.processes;
+        let threads: usize = self.clients.iter().map(|client| client.threads.len()).sum();
+        let mut left = THREADS.saturating_sub(threads + processes.0.len());
         let mut ready = ready.iter();
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            let before = client.held();
-            let stays = !is_ready || client.serve(left, flags);
-            left = (left + before).saturating_sub(client.held());
+            let before = client.held(processes);
+            let stays = !is_ready || client.serve(left, processes, flags);
+            left = (left + before).saturating_sub(client.held(processes));
             stays
         });
         if accepts {
@@ -195,20 +243,18 @@ impl Server {
             let Ok(number) = accept4(self.listener.as_raw_fd(), flags) else { return };
             let socket = packet::owned(number);
             if let Ok(peer) = getsockopt(&socket, sockopt::PeerCredentials) {
-                self.clients.push(Client {
-                    socket,
-                    user: peer.uid(),
-                    threads: Vec::new(),
-                    processes: Vec::new(),
-                });
+                let (number, user) = (self.next, peer.uid());
+                self.next += 1;
+                self.clients.push(Client { number, socket, user, threads: Vec::new() });
             }
         }
     }
 
     /// Sets all flags and weights again, in a scheduler that was just loaded.
     pub fn flag_again(&self, flags: &impl Flags) {
-        for weighed in self.clients.iter().flat_map(|client| &client.processes) {
-            let _ended = flags.weigh(weighed.main_thread.as_fd(), weighed.weight);
+        for weighed in &self.processes.0 {
+            // The client asks again for one that fails.
+            let _ended = weighed.begin(flags);
         }
         for flagged in self.clients.iter().flat_map(|client| &client.threads) {
             // A thread that has ended needs no flag.
@@ -231,27 +277,27 @@ impl Drop for Server {
 
 impl Client {
     /// Returns the number of descriptors of threads that it holds.
-    const fn held(&self) -> usize {
-        self.threads.len() + self.processes.len()
+    fn held(&self, processes: &Processes) -> usize {
+        self.threads.len() + processes.0.iter().filter(|weighed| weighed.client == self.number).count()
     }
 
     /// Serves its requests. Returns false at the end of the connection, after all its flags and weights were removed.
-    fn serve(&mut self, left: usize, flags: &impl Flags) -> bool {
-        if self.answer(left, flags) {
+    fn serve(&mut self, left: usize, processes: &mut Processes, flags: &impl Flags) -> bool {
+        if self.answer(left, processes, flags) {
             return true;
         }
         for flagged in self.threads.drain(..) {
             let _ended = flags.unflag(flagged.thread.as_fd());
         }
-        for weighed in self.processes.drain(..) {
-            let _ended = flags.weigh(weighed.main_thread.as_fd(), Weight::ORDINARY);
+        for weighed in processes.0.extract_if(.., |weighed| weighed.client == self.number) {
+            let _ended = weighed.end(flags);
         }
         false
     }
 
     /// Answers the requests that have arrived, up to a maximum. Returns false at the end of the connection.
-    fn answer(&mut self, left: usize, flags: &impl Flags) -> bool {
-        let room = left + self.held();
+    fn answer(&mut self, left: usize, processes: &mut Processes, flags: &impl Flags) -> bool {
+        let room = left + self.held(processes);
         for _ in 0..REQUESTS {
             let packet = match packet::receive(self.socket.as_fd()) {
                 Ok(packet) => packet,
@@ -262,10 +308,15 @@ impl Client {
                 return false;
             }
             let result = match Request::from_bytes(packet.bytes()) {
-                Some(request) => self.handle(request, packet.descriptor, room, flags),
+                Some(request) => self.handle(request, packet.descriptor, room, processes, flags),
                 None => Err(Errno::EINVAL),
             };
-            let reply = Reply { result, counters: flags.counters() }.to_bytes();
+            let reply = match result {
+                Ok(Some(prediction)) => Reply::Prediction(prediction),
+                Ok(None) => Reply::Done(Ok(()), flags.counters()),
+                Err(errno) => Reply::Done(Err(errno), flags.counters()),
+            };
+            let reply = reply.to_bytes();
             // A client that does not read its replies is not worth waiting for.
             let sent = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
             if sent.is_err() {
@@ -275,38 +326,60 @@ impl Client {
         true
     }
 
+    /// Handles a request. Returns the prediction if it asks for one.
     fn handle(
         &mut self,
         request: Request,
         thread: Option<OwnedFd>,
         room: usize,
+        processes: &mut Processes,
         flags: &impl Flags,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Prediction>, Errno> {
         match (request, thread) {
             (Request::Counters, _) => Ok(()),
-            (Request::Flag | Request::Unflag | Request::Weigh(_), None) => Err(Errno::EBADF),
-            (Request::Weigh(hundredths), Some(thread)) => self.weigh(thread, hundredths, room, flags),
-            (Request::Flag, Some(thread)) => self.flag(thread, room, flags),
+            (_, None) => Err(Errno::EBADF),
+            (Request::Prediction, Some(thread)) => {
+                return processes.prediction(self.number, thread.as_fd(), flags).map(Some);
+            }
+            (Request::Predict(terms), Some(thread)) => {
+                check(&terms)?;
+                self.weigh(thread, Source::Queues(terms), room, processes, flags)
+            }
+            (Request::Weigh(hundredths), Some(thread)) => {
+                let weight = Weight::hundredths(hundredths.into());
+                if weight.as_hundredths() != u32::from(hundredths) {
+                    return Err(Errno::ERANGE);
+                }
+                self.weigh(thread, Source::Client(weight), room, processes, flags)
+            }
+            (Request::Flag, Some(thread)) => self.flag(thread, room, processes, flags),
             (Request::Unflag, Some(thread)) => {
                 let tid = number_of(thread.as_fd())?;
                 let index = self.threads.iter().position(|flagged| flagged.tid == tid);
                 self.threads.remove(index.ok_or(Errno::ENOENT)?);
                 flags.unflag(thread.as_fd())
             }
-        }
+        }?;
+        Ok(None)
     }
 
-    fn flag(&mut self, thread: OwnedFd, room: usize, flags: &impl Flags) -> Result<(), Errno> {
+    fn flag(
+        &mut self,
+        thread: OwnedFd,
+        room: usize,
+        processes: &mut Processes,
+        flags: &impl Flags,
+    ) -> Result<(), Errno> {
         let Identity { tid, user } = identify(thread.as_fd())?;
         if self.user != 0 && self.user != user {
             return Err(Errno::EPERM);
         }
-        if self.held() >= room.min(THREADS_OF_CLIENT) {
-            self.forget_ended();
+        if self.held(processes) >= room.min(THREADS_OF_CLIENT) {
+            self.forget_ended(processes);
         }
         // A thread that is flagged twice has one flag.
         self.threads.retain(|flagged| flagged.tid != tid);
-        if self.held() >= room.min(THREADS_OF_CLIENT) {
+        if self.held(processes) >= room.min(THREADS_OF_CLIENT) {
             return Err(Errno::ENOSPC);
         }
         flags.flag(thread.as_fd(), user)?;
@@ -314,41 +387,109 @@ impl Client {
         Ok(())
     }
 
+    /// Replaces the weight or prediction that this connection has set for a process.
     fn weigh(
         &mut self,
         main_thread: OwnedFd,
-        hundredths: u16,
+        source: Source,
         room: usize,
+        processes: &mut Processes,
         flags: &impl Flags,
     ) -> Result<(), Errno> {
         if self.user != 0 {
             return Err(Errno::EPERM);
         }
-        let weight = Weight::hundredths(hundredths.into());
-        if weight.as_hundredths() != u32::from(hundredths) {
-            return Err(Errno::ERANGE);
-        }
         let pid = number_of(main_thread.as_fd())?;
-        let known = self.processes.iter().position(|weighed| weighed.pid == pid);
-        let known = known.map(|index| self.processes.swap_remove(index));
-        if weight == Weight::ORDINARY {
-            return known.map_or(Ok(()), |_| flags.weigh(main_thread.as_fd(), weight));
+        // Those of another process that had this number.
+        processes.0.retain(|weighed| weighed.pid != pid || weighed.exists());
+        let known = processes.0.iter().position(|weighed| weighed.pid == pid);
+        let is_own = |index: usize| processes.0.get(index).is_some_and(|known| known.client == self.number);
+        if known.is_some_and(|index| !is_own(index)) {
+            // The ordinary weight removes that of this connection, which has none.
+            let removes = source == Source::Client(Weight::ORDINARY);
+            return if removes { Ok(()) } else { Err(Errno::EBUSY) };
         }
-        if self.held() >= room.min(THREADS_OF_CLIENT) {
-            self.forget_ended();
+        if let Some(known) = known.map(|index| processes.0.swap_remove(index)) {
+            let _ended = known.end(flags);
         }
-        if self.held() >= room.min(THREADS_OF_CLIENT) {
+        if source == Source::Client(Weight::ORDINARY) {
+            return Ok(());
+        }
+        if self.held(processes) >= room.min(THREADS_OF_CLIENT) {
+            self.forget_ended(processes);
+        }
+        if self.held(processes) >= room.min(THREADS_OF_CLIENT) {
             return Err(Errno::ENOSPC);
         }
-        flags.weigh(main_thread.as_fd(), weight)?;
-        self.processes.push(Weighed { pid, weight, main_thread });
+        let weighed = Weighed { client: self.number, pid, source, main_thread };
+        weighed.begin(flags)?;
+        processes.0.push(weighed);
         Ok(())
     }
 
     /// Closes the descriptors of threads and processes that have ended.
-    fn forget_ended(&mut self) {
+    fn forget_ended(&mut self, processes: &mut Processes) {
         self.threads.retain(|flagged| !has_ended(flagged.thread.as_fd()));
-        self.processes.retain(|weighed| !has_ended(weighed.main_thread.as_fd()));
+        processes.0.retain(Weighed::exists);
+    }
+}
+
+/// Checks terms that the kernel would accept.
+fn check(terms: &PredictionTerms) -> Result<(), Errno> {
+    if !PredictionTerms::PERIODS.contains(&terms.period) {
+        return Err(Errno::ERANGE);
+    }
+    if fs::read_link("/proc/self/ns/pid").map_err(errno_of)? != Path::new(FIRST_NAMESPACE) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(())
+}
+
+impl Processes {
+    /// Returns the prediction for a process that a connection has asked for.
+    fn prediction(
+        &self,
+        client: u64,
+        main_thread: BorrowedFd<'_>,
+        flags: &impl Flags,
+    ) -> Result<Prediction, Errno> {
+        let pid = number_of(main_thread)?;
+        let is_it = |weighed: &&Weighed| {
+            weighed.pid == pid && weighed.client == client && matches!(weighed.source, Source::Queues(_))
+        };
+        let weighed = self.0.iter().find(is_it).filter(|weighed| weighed.exists()).ok_or(Errno::ENOENT)?;
+        flags.prediction(weighed.pid.cast_unsigned())
+    }
+}
+
+impl Weighed {
+    /// Returns whether the process exists, also if its main thread has ended before the others.
+    fn exists(&self) -> bool {
+        number_of(self.main_thread.as_fd()) == Ok(self.pid)
+    }
+
+    fn begin(&self, flags: &impl Flags) -> Result<(), Errno> {
+        match self.source {
+            Source::Client(weight) => flags.weigh(self.main_thread.as_fd(), weight),
+            Source::Queues(_) if !self.exists() => Err(Errno::ESRCH),
+            Source::Queues(terms) => {
+                flags.predict(self.pid.cast_unsigned(), &terms)?;
+                if self.exists() {
+                    return Ok(());
+                }
+                // It may be another process that has the number now.
+                let _gone = flags.forget(self.pid.cast_unsigned());
+                Err(Errno::ESRCH)
+            }
+        }
+    }
+
+    /// Removes the prediction first, then the weight. A process that has ended has neither.
+    fn end(&self, flags: &impl Flags) -> Result<(), Errno> {
+        if matches!(self.source, Source::Queues(_)) && self.exists() {
+            let _gone = flags.forget(self.pid.cast_unsigned());
+        }
+        flags.weigh(self.main_thread.as_fd(), Weight::ORDINARY)
     }
 }
 
@@ -408,9 +549,19 @@ mod tests {
 
     use super::*;
 
-    /// Flags and weights in tables, by the numbers of the threads.
+    /// Flags and weights in tables, by the numbers of the threads; and predictions.
     #[derive(Debug, Default)]
-    struct Table(RefCell<BTreeMap<i32, u32>>, RefCell<BTreeMap<i32, Weight>>);
+    struct Table(
+        RefCell<BTreeMap<i32, u32>>,
+        RefCell<BTreeMap<i32, Weight>>,
+        RefCell<BTreeMap<u32, PredictionTerms>>,
+    );
+
+    impl Table {
+        fn is_empty(&self) -> bool {
+            self.0.borrow().is_empty() && self.1.borrow().is_empty() && self.2.borrow().is_empty()
+        }
+    }
 
     impl Flags for Table {
         fn flag(&self, thread: BorrowedFd<'_>, payer: u32) -> Result<(), Errno> {
@@ -431,6 +582,22 @@ mod tests {
             Ok(())
         }
 
+        fn predict(&self, pid: u32, terms: &PredictionTerms) -> Result<(), Errno> {
+            self.2.borrow_mut().insert(pid, *terms);
+            Ok(())
+        }
+
+        fn forget(&self, pid: u32) -> Result<(), Errno> {
+            self.2.borrow_mut().remove(&pid).map(drop).ok_or(Errno::ENOENT)
+        }
+
+        fn prediction(&self, pid: u32) -> Result<Prediction, Errno> {
+            let terms = *self.2.borrow().get(&pid).ok_or(Errno::ENOENT)?;
+            let mut values = [0; Prediction::NUMBER];
+            values[2] = terms.most.as_hundredths().into();
+            Ok(Prediction::from_values(values))
+        }
+
         fn counters(&self) -> Counters {
             let mut values = [0; Counters::NUMBER];
             values[0] = u64::try_from(self.0.borrow().len()).unwrap();
@@ -439,8 +606,8 @@ mod tests {
         }
     }
 
-    /// Serves while `use_it` runs in another thread. Returns its result, and the flags after all connections have ended.
-    fn with_server<T: Send>(name: &str, use_it: impl FnOnce(&Path) -> T + Send) -> (T, BTreeMap<i32, u32>) {
+    /// Serves while `use_it` runs in another thread. Returns its result, and the tables after all connections have ended.
+    fn with_server<T: Send>(name: &str, use_it: impl FnOnce(&Path) -> T + Send) -> (T, Table) {
         let path = std::env::temp_dir().join(format!("pronto-scx-{name}-{}.sock", std::process::id()));
         let (table, mut server) = (Table::default(), Server::listen(&path, None).unwrap());
         let result = std::thread::scope(|scope| {
@@ -452,7 +619,7 @@ mod tests {
         });
         drop(server);
         assert!(!path.exists(), "the socket outlives the server");
-        (result, table.0.into_inner())
+        (result, table)
     }
 
     /// Shows: operations.scx-flags
@@ -508,6 +675,7 @@ mod tests {
             }
             let second = Scheduler::connect_to(path).unwrap();
             weigh(&second, 100).unwrap();
+            assert_eq!(weigh(&second, 200), Err(Refused::Busy));
             assert_eq!(sum(&second), 400, "the weight of another connection stays");
             drop(first);
             while sum(&second) > 0 {}
@@ -515,6 +683,81 @@ mod tests {
             weigh(&second, 100).unwrap();
             assert_eq!(sum(&second), 0);
         });
+    }
+
+    #[test]
+    fn predictions_replace_weights_and_end_with_their_connection() {
+        let process = thread_descriptor(getpid().as_raw()).unwrap();
+        let terms = |period| PredictionTerms {
+            past: pronto_sched_policy::policy::share::Share::HALF,
+            most: Weight::hundredths(400),
+            counts_sent: true,
+            period: Duration::from_micros(period),
+        };
+        let sum = |scheduler: &Scheduler| scheduler.counters().unwrap().idle;
+        let predicted =
+            |scheduler: &Scheduler| scheduler.prediction(process.as_fd()).map(|found| found.weight);
+        if !nix::unistd::geteuid().is_root() {
+            let ((), _) = with_server("predictions-of-users", |path| {
+                let refused = Scheduler::connect_to(path).unwrap().predict(process.as_fd(), terms(10_000));
+                assert_eq!(refused, Err(Refused::NotRoot));
+            });
+            return pronto_skip::because("needs root");
+        }
+        if fs::read_link("/proc/self/ns/pid").unwrap() != Path::new(FIRST_NAMESPACE) {
+            let ((), _) = with_server("predictions-elsewhere", |path| {
+                let refused = Scheduler::connect_to(path).unwrap().predict(process.as_fd(), terms(10_000));
+                assert_eq!(refused, Err(Refused::OtherNamespace));
+            });
+            return pronto_skip::because("this is not the first namespace of processes");
+        }
+        let none = Err(Refused::System(Errno::ENOENT));
+        let ((), after) = with_server("predictions", |path| {
+            let first = Scheduler::connect_to(path).unwrap();
+            for out_of_bounds in [0, 999, 10_000_001] {
+                let refused = first.predict(process.as_fd(), terms(out_of_bounds));
+                assert_eq!(refused, Err(Refused::System(Errno::ERANGE)));
+            }
+            assert_eq!(predicted(&first), none);
+            first.weigh(process.as_fd(), 200).unwrap();
+            first.predict(process.as_fd(), terms(10_000)).unwrap();
+            assert_eq!((predicted(&first), sum(&first)), (Ok(400), 0), "the weight of before has ended");
+            let second = Scheduler::connect_to(path).unwrap();
+            assert_eq!(predicted(&second), none, "that of another connection");
+            assert_eq!(second.predict(process.as_fd(), terms(10_000)), Err(Refused::Busy));
+            first.weigh(process.as_fd(), 300).unwrap();
+            assert_eq!((predicted(&first), sum(&first)), (none, 300));
+            first.predict(process.as_fd(), terms(1_000)).unwrap();
+            first.weigh(process.as_fd(), 100).unwrap();
+            assert_eq!((predicted(&first), sum(&first)), (none, 0));
+            first.predict(process.as_fd(), terms(10_000_000)).unwrap();
+            drop(first);
+            // The loader learns of it in its next turn.
+            while second.predict(process.as_fd(), terms(10_000)) == Err(Refused::Busy) {}
+            assert_eq!(predicted(&second), Ok(400));
+        });
+        assert!(after.is_empty(), "{after:?}");
+    }
+
+    #[test]
+    fn another_process_with_the_number_of_an_ended_one_is_left_alone() {
+        let ended = std::process::Command::new("true").spawn().unwrap();
+        let main_thread = thread_descriptor(ended.id().cast_signed()).unwrap();
+        let pid = ended.id().cast_signed();
+        drop(ended.wait_with_output());
+        let table = Table::default();
+        // The prediction of the process that has the number now.
+        let terms = PredictionTerms {
+            past: pronto_sched_policy::policy::share::Share::HALF,
+            most: Weight::LIMIT,
+            counts_sent: true,
+            period: Duration::from_millis(10),
+        };
+        table.2.borrow_mut().insert(pid.cast_unsigned(), terms);
+        let weighed = Weighed { client: 0, pid, source: Source::Queues(terms), main_thread };
+        assert_eq!(weighed.begin(&table), Err(Errno::ESRCH));
+        let _none = weighed.end(&table);
+        assert_eq!(table.2.borrow().len(), 1);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The structures that the loader and the BPF program share: those of `kernel/scx/pronto_scx.h`.
 
-use pronto_expedite::scx::Counters;
+use pronto_expedite::scx::{Counters, Prediction, PredictionTerms};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `PRONTO_SCX_VERSION`.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// `struct terms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -55,6 +55,38 @@ pub(crate) struct RawWeight {
     pub(crate) reserved: u32,
 }
 
+/// `struct terms_of_prediction`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RawTermsOfPrediction {
+    pub(crate) pid: u32,
+    pub(crate) past: u32,
+    pub(crate) most: u32,
+    pub(crate) counts_sent: u32,
+    pub(crate) period: u64,
+}
+
+impl RawTermsOfPrediction {
+    /// Returns the terms for a process; `pid` is its number in the first namespace.
+    pub(crate) fn new(pid: u32, terms: &PredictionTerms) -> Self {
+        Self {
+            pid,
+            past: terms.past.as_millionths(),
+            most: terms.most.as_hundredths(),
+            counts_sent: terms.counts_sent.into(),
+            period: u64::try_from(terms.period.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// `struct prediction`: `struct prediction_report`, and what the program keeps for itself.
+#[derive(Clone, Copy, Debug, FromBytes)]
+#[repr(C)]
+pub(crate) struct RawPrediction {
+    pub(crate) report: [u64; Prediction::NUMBER],
+    _own: [u64; 8],
+}
+
 #[cfg(test)]
 mod tests {
     use pronto_sched_policy::policy::weight::Weight;
@@ -84,16 +116,40 @@ mod tests {
             size_of::<RawReport>(),
             size_of::<RawFlag>(),
             size_of::<RawWeight>(),
+            size_of::<RawTermsOfPrediction>(),
+            size_of::<RawPrediction>(),
         ];
-        assert_eq!(sizes, [16 + 3 * 24, 16 + 128 + 1024 + 9 * 8, 8, 8]);
+        assert_eq!(sizes, [16 + 3 * 24, 16 + 128 + 1024 + 9 * 8, 8, 8, 24, 11 * 8 + 24 + 24 + 16]);
+    }
+
+    #[test]
+    fn the_values_of_a_prediction_are_those_of_the_header() {
+        let (_, rest) = HEADER.split_once("struct prediction_report {").unwrap();
+        let (list, _) = rest.split_once("};").unwrap();
+        let fields = list.lines().filter_map(|line| line.trim().strip_prefix("u64 ")?.split(';').next());
+        let expected = [
+            "begun_ns",
+            "level",
+            "weight",
+            "sockets",
+            "samples",
+            "with_received",
+            "with_sent",
+            "changes",
+            "changed_ns",
+            "worked_ns",
+            "longest_ns",
+        ];
+        assert!(fields.eq(expected));
     }
 
     #[test]
     fn the_bounds_of_weights_are_those_of_the_header() {
+        const PREDICTOR: &str = include_str!("../../../kernel/scx/predictor.h");
         let bounds = [("LEAST", Weight::ORDINARY), ("MOST", Weight::LIMIT)];
         for (name, weight) in bounds {
             let line = format!("#define WEIGHT_{name} {}\n", weight.as_hundredths());
-            assert!(HEADER.contains(&line), "{line}");
+            assert!(PREDICTOR.contains(&line), "{line}");
         }
     }
 }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::unistd::{Pid, gettid};
 use pronto_core::Tier;
 use pronto_core::boost::Booster as _;
-use pronto_expedite::scx::{Counters, FlaggedThreads, Refused, Renewal};
+use pronto_expedite::scx::{Counters, FlaggedThreads, Prediction, PredictionTerms, Refused, Renewal};
 use pronto_sched_policy::policy::weight::Weight;
 use pronto_scx::{Flags, Server};
 
@@ -33,6 +33,18 @@ impl Flags for Table {
     fn weigh(&self, _: BorrowedFd<'_>, _: Weight) -> Result<(), Errno> {
         self.set.set(self.set.get() + 1);
         Ok(())
+    }
+
+    fn predict(&self, _: u32, _: &PredictionTerms) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn forget(&self, _: u32) -> Result<(), Errno> {
+        Err(Errno::ENOENT)
+    }
+
+    fn prediction(&self, _: u32) -> Result<Prediction, Errno> {
+        Err(Errno::ENOENT)
     }
 
     fn counters(&self) -> Counters {

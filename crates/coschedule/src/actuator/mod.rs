@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use pronto_expedite::scx::Refused;
+use pronto_expedite::scx::{Prediction, PredictionTerms, Refused};
 use pronto_sched_policy::policy::weight::{Steps, Weight};
 
 use crate::journal::{self, Entry, Journal, JournalError};
@@ -71,6 +71,9 @@ pub enum ActuateError {
     /// The loader of the BPF scheduler does not accept weights.
     #[error("the BPF scheduler gives no weights: {0}")]
     Scheduler(Refused),
+    /// The actuator sets no weights that follow the queues of a process.
+    #[error("the sensor scx sets weights in the BPF scheduler: choose the actuator scx, too")]
+    NotInKernel,
     /// The kernel refused a change of a thread.
     #[error("the kernel refused to change thread {0}: {1}")]
     Thread(u32, Errno),
@@ -170,6 +173,26 @@ impl Actuator {
                 groups.set(process, weight, folder, journal)
             }
             State::Scheduler(scheduler) => scheduler.set(process, weight),
+        }
+    }
+
+    /// Lets the weight of a process follow its queues: the kernel reads them, and sets the weight.
+    ///
+    /// # Errors
+    /// As [`Self::set`]; [`ActuateError::NotInKernel`] if this is another actuator than [`ActuatorKind::Scheduler`].
+    pub fn predict(&mut self, process: Identity, terms: PredictionTerms) -> Result<(), ActuateError> {
+        match &mut self.means {
+            State::Scheduler(scheduler) => scheduler.predict(process, terms),
+            State::Threads(_) | State::ControlGroups(_) => Err(ActuateError::NotInKernel),
+        }
+    }
+
+    /// Returns what the kernel has predicted for a process; `None` if it does not, or the process or the scheduler has ended.
+    #[must_use]
+    pub fn prediction(&self, process: Identity) -> Option<Prediction> {
+        match &self.means {
+            State::Scheduler(scheduler) => scheduler.prediction(process),
+            State::Threads(_) | State::ControlGroups(_) => None,
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use pronto_expedite::process::thread_descriptor;
-use pronto_expedite::scx::{Refused, SOCKET, Scheduler};
+use pronto_expedite::scx::{Prediction, PredictionTerms, Refused, SOCKET, Scheduler};
 use pronto_sched_policy::policy::weight::Weight;
 
 use super::{ActuateError, Restored};
@@ -19,8 +19,17 @@ use crate::process::Identity;
 pub(super) struct SchedulerWeights {
     loader: PathBuf,
     connection: Scheduler,
-    /// Weights other than the ordinary one, also those that wait for a loader.
-    weights: BTreeMap<Identity, Weight>,
+    /// The sources of weights other than the ordinary one, also those that wait for a loader.
+    sources: BTreeMap<Identity, Source>,
+}
+
+/// The source of the weight of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// This process.
+    Given(Weight),
+    /// Its queues, which the scheduler reads.
+    Queues(PredictionTerms),
 }
 
 impl SchedulerWeights {
@@ -34,7 +43,7 @@ impl SchedulerWeights {
         let own = thread_descriptor(std::process::id().cast_signed()).map_err(Refused::System)?;
         // This connection has given it no weight, so nothing changes.
         connection.weigh(own.as_fd(), Self::hundredths(Weight::ORDINARY))?;
-        Ok(Self { loader: loader.into(), connection, weights: BTreeMap::new() })
+        Ok(Self { loader: loader.into(), connection, sources: BTreeMap::new() })
     }
 
     /// Gives a process its weight; if the loader has ended, when another one runs.
@@ -42,21 +51,43 @@ impl SchedulerWeights {
         if self.weight(process) == weight {
             return Ok(false);
         }
-        match self.send(process, weight) {
-            Ok(()) | Err(Refused::Ended) => {}
-            Err(refused) => return Err(refused.into()),
-        }
+        self.send_or_keep(process, Source::Given(weight))?;
         if weight == Weight::ORDINARY {
-            self.weights.remove(&process);
-        } else {
-            self.weights.insert(process, weight);
+            self.sources.remove(&process);
         }
         Ok(true)
     }
 
-    /// Forgets processes that have ended. Connects again if the loader has ended, and gives the processes their weights again.
+    /// Lets the weight of a process follow its queues; if the loader has ended, when another one runs.
+    pub(super) fn predict(&mut self, process: Identity, terms: PredictionTerms) -> Result<(), ActuateError> {
+        self.send_or_keep(process, Source::Queues(terms))
+    }
+
+    /// Returns what the scheduler has predicted for a process; `None` if it does not, or the process or the loader has ended.
+    pub(super) fn prediction(&self, process: Identity) -> Option<Prediction> {
+        let main_thread = thread_descriptor(process.id.cast_signed()).ok()?;
+        self.connection.prediction(main_thread.as_fd()).ok()
+    }
+
+    fn send_or_keep(&mut self, process: Identity, source: Source) -> Result<(), ActuateError> {
+        match self.send(process, source) {
+            Ok(()) | Err(Refused::Ended) => {}
+            Err(refused) => return Err(refused.into()),
+        }
+        self.sources.insert(process, source);
+        Ok(())
+    }
+
+    /// Removes the weights of processes that do not belong to a group any more, and forgets those that have ended. Connects again if the
+    /// loader has ended, and gives the processes their weights again. One that is refused is forgotten; returns the first reason.
     pub(super) fn adopt(&mut self, processes: &BTreeMap<Identity, u32>) -> Result<(), ActuateError> {
-        self.weights.retain(|process, _| processes.contains_key(process));
+        let gone: Vec<_> =
+            self.sources.keys().filter(|process| !processes.contains_key(process)).copied().collect();
+        for process in gone {
+            self.sources.remove(&process);
+            // The loader has ended, or removes it with the connection.
+            let _ended = self.send(process, Source::Given(Weight::ORDINARY));
+        }
         if !self.connection.is_closed() {
             return Ok(());
         }
@@ -66,20 +97,29 @@ impl SchedulerWeights {
             error => error,
         })?;
         self.connection = connection.connection;
-        self.weights.iter().try_for_each(|(process, weight)| self.send(*process, *weight))?;
-        Ok(())
+        let mut result = Ok(());
+        for (process, source) in core::mem::take(&mut self.sources) {
+            match self.send(process, source) {
+                Ok(()) => drop(self.sources.insert(process, source)),
+                Err(refused) => result = result.and_then(|()| Err(refused.into())),
+            }
+        }
+        result
     }
 
-    /// Returns the weight of a process. Its children do not inherit it.
+    /// Returns the weight that a process was given. Its children do not inherit it.
     pub(super) fn weight(&self, process: Identity) -> Weight {
-        self.weights.get(&process).copied().unwrap_or(Weight::ORDINARY)
+        match self.sources.get(&process) {
+            Some(Source::Given(weight)) => *weight,
+            Some(Source::Queues(_)) | None => Weight::ORDINARY,
+        }
     }
 
     /// Removes all weights.
     pub(super) fn restore(&mut self) -> Restored {
         let mut result = Restored::default();
-        for process in core::mem::take(&mut self.weights).into_keys() {
-            match self.send(process, Weight::ORDINARY) {
+        for process in core::mem::take(&mut self.sources).into_keys() {
+            match self.send(process, Source::Given(Weight::ORDINARY)) {
                 Ok(()) if process.exists() => result.restored += 1,
                 // With the loader, its scheduler and all weights have ended.
                 Ok(()) | Err(Refused::Ended) => result.gone += 1,
@@ -89,8 +129,8 @@ impl SchedulerWeights {
         result
     }
 
-    /// Sends a weight to the loader. A process that has ended meanwhile is no error.
-    fn send(&self, process: Identity, weight: Weight) -> Result<(), Refused> {
+    /// Sends the source of a weight to the loader. A process that has ended meanwhile is no error.
+    fn send(&self, process: Identity, source: Source) -> Result<(), Refused> {
         let main_thread = match thread_descriptor(process.id.cast_signed()) {
             Ok(main_thread) => main_thread,
             Err(Errno::ESRCH) => return Ok(()),
@@ -100,7 +140,11 @@ impl SchedulerWeights {
         if !process.exists() {
             return Ok(());
         }
-        match self.connection.weigh(main_thread.as_fd(), Self::hundredths(weight)) {
+        let sent = match source {
+            Source::Given(weight) => self.connection.weigh(main_thread.as_fd(), Self::hundredths(weight)),
+            Source::Queues(terms) => self.connection.predict(main_thread.as_fd(), terms),
+        };
+        match sent {
             Err(Refused::System(Errno::ESRCH | Errno::ENOENT)) => Ok(()),
             result => result,
         }
@@ -124,9 +168,9 @@ mod tests {
     use super::*;
     use crate::process::Stat;
 
-    /// Weights by process, instead of those of the kernel.
+    /// Weights by process, instead of those of the kernel; and predictions.
     #[derive(Debug, Default)]
-    struct Table(RefCell<BTreeMap<i32, Weight>>);
+    struct Table(RefCell<BTreeMap<i32, Weight>>, RefCell<BTreeMap<u32, PredictionTerms>>);
 
     impl Flags for Table {
         fn flag(&self, _: BorrowedFd<'_>, _: u32) -> Result<(), Errno> {
@@ -147,6 +191,22 @@ mod tests {
             }
             self.0.borrow_mut().insert(pid, weight);
             Ok(())
+        }
+
+        fn predict(&self, pid: u32, terms: &PredictionTerms) -> Result<(), Errno> {
+            self.1.borrow_mut().insert(pid, *terms);
+            Ok(())
+        }
+
+        fn forget(&self, pid: u32) -> Result<(), Errno> {
+            self.1.borrow_mut().remove(&pid).map(drop).ok_or(Errno::ENOENT)
+        }
+
+        fn prediction(&self, pid: u32) -> Result<Prediction, Errno> {
+            let terms = *self.1.borrow().get(&pid).ok_or(Errno::ENOENT)?;
+            let mut values = [0; Prediction::NUMBER];
+            values[2] = terms.most.as_hundredths().into();
+            Ok(Prediction::from_values(values))
         }
 
         fn counters(&self) -> Counters {
@@ -217,6 +277,37 @@ mod tests {
         let expected = [(first.id.cast_signed(), double), (second.id.cast_signed(), triple)];
         assert_eq!(after, BTreeMap::from(expected));
         drop(weights);
+    }
+
+    #[test]
+    fn predictions_go_on_at_the_next_loader_and_end() {
+        let in_first = std::fs::read_link("/proc/self/ns/pid").unwrap() == Path::new("pid:[4026531836]");
+        if !nix::unistd::geteuid().is_root() || !in_first {
+            return pronto_skip::because("needs root in the first namespace of processes");
+        }
+        let (loader, sleeper) = (loader("predictions"), Sleeper::start());
+        let process = sleeper.identity();
+        let terms = PredictionTerms {
+            past: pronto_sched_policy::policy::share::Share::HALF,
+            most: Weight::hundredths(300),
+            counts_sent: true,
+            period: Duration::from_millis(10),
+        };
+        let predicted =
+            |weights: &SchedulerWeights| weights.prediction(process).map(|prediction| prediction.weight);
+        let (mut weights, _) = served(&loader, || {
+            let mut weights = SchedulerWeights::connect_to(&loader).unwrap();
+            weights.predict(process, terms).unwrap();
+            assert_eq!(predicted(&weights), Some(300));
+            weights
+        });
+        assert_eq!(predicted(&weights), None, "the loader has ended");
+        let ((), _) = served(&loader, || {
+            weights.adopt(&BTreeMap::from([(process, 1)])).unwrap();
+            assert_eq!(predicted(&weights), Some(300));
+            assert_eq!(weights.restore(), Restored { restored: 1, gone: 0, left: 0 });
+            assert_eq!(predicted(&weights), None);
+        });
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub enum Choice {
     /// The BPF program in this file, which `make -C kernel/queues` builds: a few system calls per process and sample, and messages are counted. Needs
     /// CAP_BPF and CAP_PERFMON.
     Bpf(PathBuf),
+    /// The BPF scheduler of `kernel/scx`: it reads the queues, predicts and sets the weights itself, so that nothing is left to do here per
+    /// period. For the actuator of the same name, fixed P, and policies that need no other node.
+    Scheduler,
 }
 
 impl Choice {
@@ -30,7 +33,7 @@ impl Choice {
     pub const PROGRAM: &str = "/usr/local/lib/pronto/pronto_queues.bpf.o";
 
     /// The names of the means.
-    pub const NAMES: [&str; 2] = ["sock_diag", "bpf"];
+    pub const NAMES: [&str; 3] = ["sock_diag", "bpf", "scx"];
 
     /// Returns the means of a name; `program` is the file for `bpf`.
     ///
@@ -40,6 +43,7 @@ impl Choice {
         match name {
             "sock_diag" => Ok(Self::SockDiag),
             "bpf" => Ok(Self::Bpf(program)),
+            "scx" => Ok(Self::Scheduler),
             _ => Err(UnknownSensor(name.to_owned())),
         }
     }
@@ -50,13 +54,14 @@ impl Choice {
         match self {
             Self::SockDiag => "sock_diag",
             Self::Bpf(_) => "bpf",
+            Self::Scheduler => "scx",
         }
     }
 }
 
 /// Reason why a text is not a sensor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown sensor {0:?}: it is sock_diag or bpf")]
+#[error("unknown sensor {0:?}: it is sock_diag, bpf or scx")]
 pub struct UnknownSensor(String);
 
 /// Reason why the queues of processes cannot be read.
@@ -98,6 +103,8 @@ pub struct Sensor(Means);
 enum Means {
     Diag(diag::DiagSensor),
     Bpf(bpf::BpfSensor),
+    /// The scheduler reads the queues.
+    Elsewhere,
 }
 
 impl Sensor {
@@ -109,6 +116,7 @@ impl Sensor {
         Ok(Self(match choice {
             Choice::SockDiag => Means::Diag(diag::DiagSensor::default()),
             Choice::Bpf(program) => Means::Bpf(bpf::BpfSensor::load(program)?),
+            Choice::Scheduler => Means::Elsewhere,
         }))
     }
 
@@ -118,6 +126,7 @@ impl Sensor {
         match &mut self.0 {
             Means::Diag(sensor) => sensor.scan(pids),
             Means::Bpf(sensor) => sensor.scan(pids),
+            Means::Elsewhere => BTreeMap::new(),
         }
     }
 
@@ -129,6 +138,7 @@ impl Sensor {
         match &mut self.0 {
             Means::Diag(sensor) => sensor.sample(),
             Means::Bpf(sensor) => sensor.sample(),
+            Means::Elsewhere => Ok(()),
         }
     }
 
@@ -138,6 +148,7 @@ impl Sensor {
         match &self.0 {
             Means::Diag(sensor) => sensor.sockets(pid).copied().collect(),
             Means::Bpf(sensor) => sensor.sockets(pid).to_vec(),
+            Means::Elsewhere => Vec::new(),
         }
     }
 
@@ -159,6 +170,7 @@ impl Sensor {
         match &self.0 {
             Means::Diag(sensor) => sensor.len(),
             Means::Bpf(sensor) => sensor.len(),
+            Means::Elsewhere => 0,
         }
     }
 

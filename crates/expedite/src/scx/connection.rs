@@ -9,14 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, sendmsg,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, recv, sendmsg,
+    setsockopt, shutdown, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use nix::unistd::gettid;
 
 use super::counters::Counters;
 use super::message::{Reply, Request};
+use super::prediction::{Prediction, PredictionTerms};
 use super::{KERNEL, Refused, SOCKET};
 use crate::process::thread_descriptor;
 
@@ -102,13 +103,30 @@ impl Scheduler {
     /// `main_thread` is the descriptor of its main thread. 100 removes the weight.
     ///
     /// # Errors
-    /// This process is not root, the loader does not accept the weight, or has ended.
+    /// This process is not root, another connection has given the process a weight, the loader does not accept this one, or has ended.
     pub fn weigh(&self, main_thread: BorrowedFd<'_>, hundredths: u16) -> Result<(), Refused> {
-        let result = self.request(Request::Weigh(hundredths), Some(main_thread))?.result;
-        result.map_err(|errno| match errno {
-            Errno::EPERM => Refused::NotRoot,
-            errno => Refused::of_thread(errno),
-        })
+        self.done(Request::Weigh(hundredths), Some(main_thread))?.map(drop).map_err(of_process)
+    }
+
+    /// Lets the weight of a process follow its queues, until it ends or this connection does. `main_thread` is the descriptor of its main
+    /// thread. [`Self::weigh`] ends it.
+    ///
+    /// # Errors
+    /// This process is not root, another connection has given the process a weight, the loader does not accept the terms (`ERANGE`), runs
+    /// outside of the first namespace of processes, has an older version, or has ended.
+    pub fn predict(&self, main_thread: BorrowedFd<'_>, terms: PredictionTerms) -> Result<(), Refused> {
+        self.done(Request::Predict(terms), Some(main_thread))?.map(drop).map_err(of_process)
+    }
+
+    /// Returns the prediction for a process.
+    ///
+    /// # Errors
+    /// `ENOENT`: this connection has not asked for it, or the process has ended. The loader has ended.
+    pub fn prediction(&self, main_thread: BorrowedFd<'_>) -> Result<Prediction, Refused> {
+        match self.request(Request::Prediction, Some(main_thread))? {
+            Reply::Prediction(prediction) => Ok(prediction),
+            Reply::Done(result, _) => Err(result.map_or_else(of_process, |()| Refused::OtherVersion)),
+        }
     }
 
     /// Returns the counters of the scheduler.
@@ -116,17 +134,29 @@ impl Scheduler {
     /// # Errors
     /// The loader has ended.
     pub fn counters(&self) -> Result<Counters, Refused> {
-        Ok(self.request(Request::Counters, None)?.counters)
+        self.done(Request::Counters, None)?.map_err(Refused::System)
     }
 
     fn request_for(&self, request: Request, tid: i32) -> Result<(), Refused> {
         use std::os::fd::AsFd as _;
         let thread = thread_descriptor(tid).map_err(Refused::System)?;
-        self.request(request, Some(thread.as_fd()))?.result.map_err(Refused::of_thread)
+        self.done(request, Some(thread.as_fd()))?.map(drop).map_err(Refused::of_thread)
+    }
+
+    /// Makes a request whose reply has counters. Returns them, or the error of the request.
+    pub(super) fn done(
+        &self,
+        request: Request,
+        thread: Option<BorrowedFd<'_>>,
+    ) -> Result<Result<Counters, Errno>, Refused> {
+        match self.request(request, thread)? {
+            Reply::Done(result, counters) => Ok(result.map(|()| counters)),
+            Reply::Prediction(_) => Err(Refused::OtherVersion),
+        }
     }
 
     /// Sends a request and waits for the reply. An error concerns the connection, and the result in the reply the thread.
-    pub(super) fn request(&self, request: Request, thread: Option<BorrowedFd<'_>>) -> Result<Reply, Refused> {
+    fn request(&self, request: Request, thread: Option<BorrowedFd<'_>>) -> Result<Reply, Refused> {
         // A thread that panicked here has left a request without its reply at most, which the length check of a reply tolerates.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = request.to_bytes();
@@ -141,11 +171,27 @@ impl Scheduler {
         sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(&bytes)], &rights, flags, None)
             .map_err(broken)?;
         let mut reply = [0; Reply::LENGTH + 1];
-        let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()).map_err(broken)?;
+        let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()).map_err(|errno| {
+            // A late reply would be taken for that to the next request.
+            let _closed = shutdown(socket.as_raw_fd(), Shutdown::Both);
+            broken(errno)
+        })?;
         match reply.get(..length) {
             None | Some([]) => Err(Refused::Ended),
             Some(bytes) => Reply::from_bytes(bytes).ok_or(Refused::OtherVersion),
         }
+    }
+}
+
+/// Returns the reason for which the loader refused a process.
+const fn of_process(errno: Errno) -> Refused {
+    match errno {
+        Errno::EPERM => Refused::NotRoot,
+        Errno::EBUSY => Refused::Busy,
+        Errno::EOPNOTSUPP => Refused::OtherNamespace,
+        Errno::E2BIG => Refused::Full,
+        Errno::EINVAL => Refused::OtherVersion,
+        errno => Refused::of_thread(errno),
     }
 }
 

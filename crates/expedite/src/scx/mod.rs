@@ -1,11 +1,12 @@
 //! The `scx` tier: threads flagged at the loader of the BPF scheduler in `kernel/scx`, and the messages between both.
 //!
-//! The loader listens on a Unix socket of packets. A request is one to three bytes, with the descriptor of a thread if it needs one. Each
-//! request has one [`Reply`]. The flags and weights that were set through a connection last until the connection is closed.
+//! The loader listens on a Unix socket of packets. A request is a few bytes, with the descriptor of a thread if it needs one. Each
+//! request has one [`Reply`]. The flags, weights and predictions that were set through a connection last until the connection is closed.
 
 mod connection;
 mod counters;
 mod message;
+mod prediction;
 mod threads;
 
 use nix::errno::Errno;
@@ -14,6 +15,7 @@ use pronto_core::boost::BoostError;
 pub use connection::Scheduler;
 pub use counters::Counters;
 pub use message::{Reply, Request};
+pub use prediction::{Prediction, PredictionTerms};
 pub use threads::{FlaggedThreads, Renewal};
 
 /// Path of the loader's socket.
@@ -47,11 +49,21 @@ pub enum Refused {
     /// Weights have no budget, so they are for root.
     #[error("only root may give processes weights in the scheduler: run this as root")]
     NotRoot,
-    /// The loader has reached its maximum of connections or flagged threads.
-    #[error("the loader accepts no more connections or threads")]
+    /// Another connection has given the process a weight.
+    #[error("another coscheduler has given this process a weight in the scheduler: end that one first")]
+    Busy,
+    /// The loader runs in a container, whose numbers of processes the kernel does not know.
+    #[error(
+        "the loader runs in a PID namespace of its own: start `pronto expedite scx` outside of containers"
+    )]
+    OtherNamespace,
+    /// The loader has reached its maximum of connections, flagged threads, or processes.
+    #[error("the loader accepts no more connections, threads or processes")]
     Full,
     /// The loader sent a reply of another length: it has another version.
-    #[error("the loader of the scheduler has another version")]
+    #[error(
+        "the loader of the scheduler has another version: restart `pronto expedite scx` with the version of this program"
+    )]
     OtherVersion,
     /// Anything else.
     #[error("system error: {0}")]
@@ -74,6 +86,8 @@ impl From<Refused> for BoostError {
         Self::System(match refused {
             Refused::NotOwned | Refused::NotPermitted | Refused::NotRoot => libc::EPERM,
             Refused::Full => libc::ENOSPC,
+            Refused::Busy => libc::EBUSY,
+            Refused::OtherNamespace => libc::EOPNOTSUPP,
             Refused::NotRunning | Refused::Ended => libc::ENOENT,
             Refused::Silent => libc::ETIMEDOUT,
             Refused::System(errno) => errno as i32,

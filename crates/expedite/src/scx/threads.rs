@@ -112,8 +112,8 @@ impl FlaggedThreads {
             return Err(Refused::Full);
         }
         if let Ok(scheduler) = &state.connection {
-            match scheduler.request(Request::Flag, Some(thread.as_fd())) {
-                Ok(reply) => reply.result.map_err(Refused::of_thread)?,
+            match scheduler.done(Request::Flag, Some(thread.as_fd())) {
+                Ok(result) => drop(result.map_err(Refused::of_thread)?),
                 Err(why) => state.connection = Err(why),
             }
         }
@@ -145,8 +145,8 @@ impl State {
             if result.is_err() {
                 return true;
             }
-            match scheduler.request(Request::Flag, Some(thread.as_fd())).map(|reply| reply.result) {
-                Ok(Ok(())) => true,
+            match scheduler.done(Request::Flag, Some(thread.as_fd())) {
+                Ok(Ok(_)) => true,
                 Ok(Err(Errno::ESRCH)) => false,
                 Ok(Err(errno)) => {
                     refused.push(Refused::of_thread(errno));

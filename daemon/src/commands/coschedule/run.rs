@@ -75,7 +75,7 @@ fn describe() -> Command {
                 .value_name("MEANS")
                 .value_parser(PossibleValuesParser::new(Sensor::NAMES))
                 .default_value("sock_diag")
-                .help("sock_diag: needs no privilege, and a system call per socket; bpf: a BPF program reads all sockets of a process in a few system calls and counts messages, which needs root, or CAP_BPF and CAP_PERFMON"),
+                .help("sock_diag: needs no privilege, and a system call per socket; bpf: a BPF program reads all sockets of a process in a few system calls and counts messages, which needs root, or CAP_BPF and CAP_PERFMON; scx: the BPF scheduler reads them, predicts and sets weights in the kernel, with --actuator scx, --policy pred or dyn, and a number for P"),
         )
         .arg(
             Arg::new("program")

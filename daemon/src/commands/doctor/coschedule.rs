@@ -47,6 +47,9 @@ fn bpf(tried: Result<Sensor, SenseError>) -> Finding {
 
 fn actuator(kind: ActuatorKind, tried: Result<(), ActuateError>) -> Finding {
     match tried {
+        Ok(()) if kind == ActuatorKind::Scheduler => {
+            Finding::ok(SUBJECT, "actuator scx is available, and with it the sensor scx")
+        }
         Ok(()) => Finding::ok(SUBJECT, format!("actuator {kind} is available")),
         Err(error) => Finding::note(SUBJECT, format!("actuator {kind} is not available"), error.to_string()),
     }
