@@ -21,8 +21,8 @@ pub(crate) struct Lab {
     pub(crate) verbs: bool,
     /// Folder of a kernel module to build first; [`module`] returns its path in the machine.
     pub(crate) module: Option<&'static str>,
-    /// Folder of a BPF program to build first; [`bpf`] returns the path of its object in the machine.
-    pub(crate) bpf: Option<&'static str>,
+    /// Folders of BPF programs to build first; [`bpf`] returns the paths of their objects in the machine.
+    pub(crate) bpf: &'static [&'static str],
     /// Limit in seconds, including the boot, after which the machine is ended.
     pub(crate) limit: u32,
 }
@@ -39,8 +39,8 @@ const WITH_VERBS: Apart = Apart {
 const INSIDE: &str = "PRONTO_LAB";
 /// Variable with the path of the module in the machine.
 const MODULE: &str = "PRONTO_LAB_MODULE";
-/// Variable with the path of the object of the BPF program in the machine.
-const BPF: &str = "PRONTO_LAB_BPF";
+/// Prefix of variables with the paths of the objects of BPF programs in the machine; the name of the folder follows.
+const BPF: &str = "PRONTO_LAB_BPF_";
 /// File that marks the root of the tree.
 const ROOT_MARK: &str = "lab/lab.toml";
 
@@ -56,11 +56,12 @@ pub(crate) fn module() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{MODULE} is not set: no kernel module was built for this run"))
 }
 
-/// Returns the path of the BPF program's object that was built for this run, in the machine.
-pub(crate) fn bpf() -> anyhow::Result<PathBuf> {
-    env::var_os(BPF)
+/// Returns the path of the object of a BPF program that was built for this run, in the machine; `name` is that of its folder.
+pub(crate) fn bpf(name: &str) -> anyhow::Result<PathBuf> {
+    let variable = format!("{BPF}{}", name.to_uppercase());
+    env::var_os(&variable)
         .map(PathBuf::from)
-        .with_context(|| format!("{BPF} is not set: no BPF program was built for this run"))
+        .with_context(|| format!("{variable} is not set: this BPF program was not built for this run"))
 }
 
 /// Runs this program again with the same `words` in that machine, with the output of this program. `shared` is a folder that it may
@@ -74,8 +75,9 @@ pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyho
     if let Some(folder) = lab.module {
         command.env(MODULE, built(root, &["module", "--build-only"], folder)?);
     }
-    if let Some(folder) = lab.bpf {
-        command.env(BPF, built(root, &["bpf"], folder)?);
+    for folder in lab.bpf {
+        let (_, name) = folder.rsplit_once('/').unwrap_or(("", folder));
+        command.env(format!("{BPF}{}", name.to_uppercase()), built(root, &["bpf"], folder)?);
     }
     command.args(["run", "--cpus", &lab.cpus.to_string(), "--timeout", &lab.limit.to_string()]);
     if lab.virtual_time {

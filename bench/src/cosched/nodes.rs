@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use pronto_coschedule::Service;
 use pronto_coschedule::actuator::{ActuatorKind, Choice};
 use pronto_coschedule::group::Members;
+use pronto_coschedule::sensor::Choice as Sensor;
 use pronto_coschedule::settings::{Group, Past, Policy, Settings};
 use pronto_coschedule::socket::Connection;
 use pronto_coschedule::status::Status;
@@ -31,6 +32,8 @@ choices! {
         Nice = "nice",
         /// Weights of the BPF scheduler, which then runs for all processes.
         Scheduler = "scx",
+        /// Weights of the BPF scheduler, which also reads the queues and decides.
+        Kernel = "kernel",
     }
 }
 
@@ -38,7 +41,19 @@ impl Means {
     const fn kind(self) -> ActuatorKind {
         match self {
             Self::Nice => ActuatorKind::Nice,
-            Self::Scheduler => ActuatorKind::Scheduler,
+            Self::Scheduler | Self::Kernel => ActuatorKind::Scheduler,
+        }
+    }
+
+    /// Returns whether the BPF scheduler runs.
+    pub(crate) const fn needs_scheduler(self) -> bool {
+        matches!(self, Self::Scheduler | Self::Kernel)
+    }
+
+    const fn sensor(self) -> Sensor {
+        match self {
+            Self::Nice | Self::Scheduler => Sensor::SockDiag,
+            Self::Kernel => Sensor::Scheduler,
         }
     }
 }
@@ -82,7 +97,7 @@ impl Coscheduled {
                 period: PERIOD,
                 past: Past::Fixed(rules.past),
                 most: rules.most,
-                sensor: Default::default(),
+                sensor: rules.actuator.sensor(),
                 actuator: Choice::Only(rules.actuator.kind()),
                 groups: processes.iter().map(group).collect(),
                 state: folder,

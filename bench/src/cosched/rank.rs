@@ -77,8 +77,11 @@ pub(crate) const SIDE: Side = Side {
     run: serve,
 };
 
-/// Port of the first rank; the others follow.
+/// Port of the first rank of the first kind of job; the others follow.
 const PORT: u16 = 7_300;
+
+/// Ports of a kind of job, so that jobs of different kinds can run at the same time.
+const PORTS: u16 = 50;
 
 /// The ranks of a job, which has not begun.
 #[derive(Debug)]
@@ -106,8 +109,13 @@ impl Ranks {
     pub(crate) fn start(bed: &TestBed, app: App, class: Class) -> anyhow::Result<Self> {
         let nodes: Vec<_> =
             app.places(bed.nodes().len()).into_iter().map(|place| &bed.nodes()[place]).collect();
+        let first = match app {
+            App::Is => PORT,
+            App::Mg => PORT + PORTS,
+            App::MasterSlave => PORT + 2 * PORTS,
+        };
         let addresses: Vec<_> =
-            (PORT..).zip(&nodes).map(|(port, node)| format!("tcp:{}:{port}", node.address)).collect();
+            (first..).zip(&nodes).map(|(port, node)| format!("tcp:{}:{port}", node.address)).collect();
         let start = |(rank, node): (usize, &&TestNode)| {
             let namespace = node.file();
             let namespace = namespace.to_str().context("the path of a namespace is text")?;

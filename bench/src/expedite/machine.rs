@@ -137,7 +137,7 @@ impl Machine {
     ) -> anyhow::Result<Vec<Setting>> {
         let mut settings = run.kept("setting", all.iter().copied(), |setting| setting.name());
         if settings.contains(&Setting::Scx) {
-            match Scheduler::start(&lab::bpf()?) {
+            match Scheduler::start(&lab::bpf("scx")?) {
                 Ok(scheduler) => self.scheduler = Some(scheduler),
                 Err(why) => {
                     report.note(format!("skipped: scx: {why:#}"));

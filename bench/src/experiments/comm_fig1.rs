@@ -26,9 +26,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         Axis::new("size", "Only these buffer lengths, bytes", &SIZES),
         Axis::new("pages", "Only this page size", &["small", "huge"]),
     ],
-    lab: |_| {
-        Ok(Some(Lab { cpus: 2, virtual_time: true, verbs: true, module: None, bpf: None, limit: LIMIT }))
-    },
+    lab: |_| Ok(Some(Lab { cpus: 2, virtual_time: true, verbs: true, module: None, bpf: &[], limit: LIMIT })),
     claims: &["K11", "K12", "K32"],
     run,
     ..Experiment::DEFAULT

@@ -10,6 +10,7 @@ mod comm_fig3;
 mod comm_fig4;
 mod completion;
 mod cosched_cost;
+mod cosched_forms;
 mod cosched_host;
 mod cosched_pattern;
 mod cosched_scale;
@@ -81,6 +82,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &cosched_host::EXPERIMENT,
     &cosched_host::IN_LAB,
     &cosched_cost::EXPERIMENT,
+    &cosched_forms::EXPERIMENT,
     &cosched_sim::EXPERIMENT,
     &cosched_pattern::EXPERIMENT,
     &wait_sim::EXPERIMENT,

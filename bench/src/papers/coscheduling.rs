@@ -226,11 +226,19 @@ const ROWS: &[Row] = &[
         place: "§2",
         text: "The mechanism belongs in the kernel: a daemon or a system call would cost too much.",
         state: State::Partly,
-        code: &["crates/coschedule/src/diag/mod.rs", "crates/coschedule/src/coscheduler.rs"],
-        runs: &["cosched-cost", "cosched-lab"],
-        tests: &["bench/src/experiments/cosched_cost.rs::the_statements_can_fail"],
-        remark: "The daemon's cost is measured, and the effect of its weights as nice values and in a BPF scheduler (kernel/scx). In both cases \
-             the daemon decides; a kernel that reads the queues itself is not built.",
+        code: &[
+            "crates/coschedule/src/coscheduler.rs",
+            "kernel/scx/pronto_scx.bpf.c",
+            "kernel/scx/predictor.h",
+        ],
+        runs: &["cosched-cost", "cosched-forms", "cosched-lab"],
+        tests: &[
+            "bench/src/experiments/cosched_cost.rs::the_statements_can_fail",
+            "bench/src/experiments/cosched_forms.rs::the_statements_can_fail",
+            "daemon/tests/lab_scx.rs::the_weight_of_a_program_follows_its_queues_in_the_kernel",
+        ],
+        remark: "The same policy as a daemon, as a daemon whose queues a BPF program reads, and in a BPF scheduler (kernel/scx). The kernel module \
+             does not sample: it would do what the BPF scheduler does, and only change nice values.",
         statements: &[
             Statement {
                 id: "S13",
@@ -250,6 +258,21 @@ const ROWS: &[Row] = &[
             Statement {
                 id: "S13-lab",
                 text: "Jobs gain more from carried pressure if a scheduler in the kernel has the weights than from the daemon's nice values",
+                published: Published::Nothing,
+            },
+            Statement {
+                id: "S13-lab-kernel",
+                text: "Jobs are faster under PRED in a BPF scheduler than under PRED of a daemon that gives the same weights",
+                published: Published::Nothing,
+            },
+            Statement {
+                id: "S13-cost",
+                text: "A period costs more by a daemon than in a BPF scheduler",
+                published: Published::Text("too much"),
+            },
+            Statement {
+                id: "S13-late",
+                text: "Decisions of a daemon are later than those in a BPF scheduler while other processes compute",
                 published: Published::Nothing,
             },
         ],
@@ -398,13 +421,14 @@ const ROWS: &[Row] = &[
         place: "§4.1, Fig. 3",
         text: "IS of class A and MG of class T with 600 iterations run at the same time.",
         state: State::Partly,
-        code: &["crates/sched-sim/src/workload/parallel/mg.rs"],
-        runs: &["cosched-sim"],
+        code: &["crates/sched-sim/src/workload/parallel/mg.rs", "bench/src/experiments/cosched_host/mod.rs"],
+        runs: &["cosched-sim", "cosched-host", "cosched-lab"],
         tests: &[
             "crates/sched-sim/src/workload/parallel/mg.rs::class_t_communicates_less_than_class_a_and_class_s_more_often",
         ],
-        remark: "No published suite has a class T. Ours has the exchanges of 32^3 points, and between them the computing of \
-             class A; class S with 600 iterations is a second row.",
+        remark: "No published suite has a class T. In the simulation ours has the exchanges of 32^3 points, and between them the computing of \
+             class A; class S with 600 iterations is a second row. Real jobs are both of one class (`--run together`), and the longer one goes on \
+             alone.",
         ..Row::DEFAULT
     },
     Row {
@@ -412,18 +436,34 @@ const ROWS: &[Row] = &[
         place: "§4.1, Fig. 3",
         text: "IS gains from PRED, and MG of class T is about the same under all, as it communicates less than class A.",
         state: State::Done,
-        code: &["crates/sched-sim/src/workload/parallel/mg.rs"],
-        runs: &["cosched-sim"],
+        code: &[
+            "crates/sched-sim/src/workload/parallel/mg.rs",
+            "bench/src/experiments/cosched_host/claims.rs",
+        ],
+        runs: &["cosched-sim", "cosched-host", "cosched-lab"],
         tests: &[
             "crates/sched-sim/src/workload/parallel/mg.rs::class_t_communicates_less_than_class_a_and_class_s_more_often",
+            "bench/src/experiments/cosched_host/claims.rs::the_statement_about_jobs_that_run_together_can_fail",
         ],
         remark: "Judged with our class T, which communicates less than class A. Class S communicates more often than class A, \
              and is in the detail.",
-        statements: &[Statement {
-            id: "S22",
-            text: "Run together, IS gains from PRED and MG of class T does not",
-            published: Published::Text("IS gains, MG the same"),
-        }],
+        statements: &[
+            Statement {
+                id: "S22",
+                text: "Run together, IS gains from PRED and MG of class T does not",
+                published: Published::Text("IS gains, MG the same"),
+            },
+            Statement {
+                id: "S22-host",
+                text: "IS that runs together with MG on two real nodes is faster under PRED than under LINUX",
+                published: Published::Text("IS gains"),
+            },
+            Statement {
+                id: "S22-lab",
+                text: "IS that runs together with MG on four nodes of the lab is faster under PRED than under LINUX",
+                published: Published::Text("IS gains"),
+            },
+        ],
     },
     Row {
         id: "S23",

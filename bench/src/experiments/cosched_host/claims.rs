@@ -10,7 +10,7 @@ use crate::interval::{self, Interval};
 use crate::report::decimals;
 
 use super::column::{Column, against_linux, beyond_share, local_work, of};
-use super::{Cell, Scheme};
+use super::{Cell, Company, Scheme};
 
 /// Smallest work of local tasks per CPU time, of that without a policy. Chosen by us; no source.
 const LOCAL_WORK: f64 = 0.95;
@@ -21,6 +21,7 @@ const JUDGED: [Scheme; 3] = [Scheme::Dynamic, Scheme::Predictive, Scheme::Carrie
 /// Ids of the statements of a test bed.
 pub(super) struct Ids {
     faster: &'static str,
+    together: &'static str,
     local: &'static str,
     beyond: &'static str,
     near_0: &'static str,
@@ -29,6 +30,7 @@ pub(super) struct Ids {
 
 pub(super) const HOST: Ids = Ids {
     faster: "S19-host",
+    together: "S22-host",
     local: "S24-host",
     beyond: "S19-share",
     near_0: "S26a-host",
@@ -37,6 +39,7 @@ pub(super) const HOST: Ids = Ids {
 
 pub(super) const LAB: Ids = Ids {
     faster: "S19-lab",
+    together: "S22-lab",
     local: "S24-lab",
     beyond: "S19-lab-share",
     near_0: "S26a-lab",
@@ -53,13 +56,21 @@ pub(super) fn all(columns: &[Column], ids: &Ids) -> Vec<Claim> {
         let chosen = loaded.filter(|column| schemes.contains(&column.scheme));
         chosen.filter_map(|column| Some((column.name(), value(column, columns)?))).collect()
     };
-    let is_ours =
-        |column: &Column| column.cell.library == Library::Pronto && column.cell.actuator == Means::Nice;
+    let is_alone = |column: &Column| column.cell.company == Company::Alone;
+    let is_ours = |column: &Column| {
+        column.cell.library == Library::Pronto && column.cell.actuator == Means::Nice && is_alone(column)
+    };
     let is_nas = |column: &Column| is_ours(column) && column.cell.app != App::MasterSlave;
     let paper = rows(&[Scheme::Dynamic, Scheme::Predictive], &is_nas, against_linux);
     let local = rows(&JUDGED, &is_ours, local_work);
     let beyond = rows(&JUDGED, &is_nas, beyond_share);
-    let over_mpi = rows(&JUDGED, &|column| column.cell.library != Library::Pronto, against_linux);
+    let is_over_mpi = |column: &Column| column.cell.library != Library::Pronto && is_alone(column);
+    let over_mpi = rows(&JUDGED, &is_over_mpi, against_linux);
+    let is_sort_with_other = |column: &Column| {
+        let Cell { library, app, actuator, .. } = column.cell;
+        !is_alone(column) && (library, app, actuator) == (Library::Pronto, App::Is, Means::Nice)
+    };
+    let together = rows(&[Scheme::Predictive], &is_sort_with_other, against_linux);
     let near_0: Vec<_> =
         columns.iter().filter(|column| is_ours(column)).flat_map(|column| near_0(column, columns)).collect();
     let matters: Vec<_> = columns
@@ -75,9 +86,12 @@ pub(super) fn all(columns: &[Column], ids: &Ids) -> Vec<Claim> {
     });
     let matters = (!matters.is_empty()).then(|| judged(ids.matters, &matters, Ordering::Greater));
     let in_kernel: Vec<_> = columns.iter().filter_map(|column| in_kernel(column, columns)).collect();
+    let decided: Vec<_> = columns.iter().filter_map(|column| decided_in_kernel(column, columns)).collect();
     let claims = [
         less("S13-lab", in_kernel),
+        less("S13-lab-kernel", decided),
         less(ids.faster, paper),
+        less(ids.together, together),
         local,
         less(ids.beyond, beyond),
         less("S14-host", over_mpi),
@@ -136,6 +150,16 @@ fn in_kernel(column: &Column, columns: &[Column]) -> Option<Named> {
     Some((column.name(), Interval::of(&ratios)))
 }
 
+/// Returns the time of a job under PRED in the kernel, divided by that under PRED of a daemon that gives the same weights, if `column` is
+/// the first of these.
+fn decided_in_kernel(column: &Column, columns: &[Column]) -> Option<Named> {
+    if column.scheme != Scheme::Predictive || column.cell.actuator != Means::Kernel {
+        return None;
+    }
+    let daemon = of(columns, Cell { actuator: Means::Scheduler, ..column.cell }, Scheme::Predictive)?;
+    Some((column.name(), Interval::of(&column.ratios(daemon, |run| run.seconds))))
+}
+
 /// Returns how much longer a master with slaves takes with P near 1 than with P near 0 under DYN, divided by the same under PRED, if `column`
 /// is that of DYN with P near 1.
 fn matters(column: &Column, columns: &[Column]) -> Option<Named> {
@@ -160,7 +184,13 @@ mod tests {
     use crate::cosched::local::Work;
     use crate::experiments::cosched_host::Timed;
 
-    const CELL: Cell = Cell { library: Library::Pronto, app: App::Is, tasks: 3, actuator: Means::Nice };
+    const CELL: Cell = Cell {
+        library: Library::Pronto,
+        app: App::Is,
+        company: Company::Alone,
+        tasks: 3,
+        actuator: Means::Nice,
+    };
 
     /// A column whose runs take `seconds`, with a share of the CPU and a rate of local work.
     fn column(scheme: Scheme, seconds: f64, share: f64, units: u64) -> Column {
@@ -242,6 +272,38 @@ mod tests {
         // With nice values a job takes 0.8 of its time.
         assert_eq!(verdict(4.2), Some(Verdict::Holds));
         assert_eq!(verdict(5.4), Some(Verdict::DoesNotHold));
+    }
+
+    #[test]
+    fn the_statement_about_decisions_in_the_kernel_can_fail() {
+        let verdict = |in_kernel| {
+            let row = |actuator, seconds| {
+                let mut column = column(Scheme::Predictive, seconds, 0.3, 1_000);
+                column.cell.actuator = actuator;
+                column
+            };
+            let columns = [row(Means::Scheduler, 5.0), row(Means::Kernel, in_kernel)];
+            let claims = all(&columns, &LAB);
+            claims.iter().find(|claim| claim.id == "S13-lab-kernel").map(|claim| claim.verdict)
+        };
+        assert_eq!(verdict(4.0), Some(Verdict::Holds));
+        assert_eq!(verdict(6.0), Some(Verdict::DoesNotHold));
+    }
+
+    #[test]
+    fn the_statement_about_jobs_that_run_together_can_fail() {
+        let verdict = |company, pred| {
+            let row = |scheme, seconds| {
+                let mut column = column(scheme, seconds, 0.3, 1_000);
+                column.cell.company = company;
+                column
+            };
+            let claims = all(&[row(Scheme::Linux, 5.0), row(Scheme::Predictive, pred)], &HOST);
+            claims.iter().find(|claim| claim.id == "S22-host").map(|claim| claim.verdict)
+        };
+        assert_eq!(verdict(Company::Together, 4.0), Some(Verdict::Holds));
+        assert_eq!(verdict(Company::Together, 6.0), Some(Verdict::DoesNotHold));
+        assert_eq!(verdict(Company::Alone, 4.0), None);
     }
 
     /// P of a master with slaves.

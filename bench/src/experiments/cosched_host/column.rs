@@ -6,7 +6,7 @@ use crate::interval::Interval;
 use crate::params::Choice as _;
 use crate::sample::approximate;
 
-use super::{Cell, Scheme, Timed};
+use super::{Cell, Company, Scheme, Timed};
 
 /// The runs of a cell under one policy, by round; `None` for a void one.
 pub(super) struct Column {
@@ -17,10 +17,11 @@ pub(super) struct Column {
 
 impl Column {
     pub(super) fn name(&self) -> String {
-        let Cell { library, app, tasks, actuator } = self.cell;
+        let Cell { library, app, company, tasks, actuator } = self.cell;
         let library = if library == Library::Pronto { String::new() } else { format!("{}/", library.name()) };
         let actuator = if actuator == Means::Nice { String::new() } else { format!("/{}", actuator.name()) };
-        format!("{library}{}/{tasks}{actuator}/{}", app.name(), self.scheme.name())
+        let company = if company == Company::Alone { "" } else { "+" };
+        format!("{library}{}{company}/{tasks}{actuator}/{}", app.name(), self.scheme.name())
     }
 
     pub(super) fn valid(&self) -> impl Iterator<Item = &Timed> {
@@ -109,6 +110,7 @@ mod tests {
         let cell = Cell {
             library: Library::Pronto,
             app: crate::cosched::rank::App::Is,
+            company: Company::Alone,
             tasks: 3,
             actuator: Means::Nice,
         };

@@ -3,7 +3,7 @@
 //!
 //! Each node has a CPU and a network namespace. The link has the paper's rate. All policies take turns within each round, so that a noisy
 //! minute affects them alike. Static weights show what a share of the CPU does without prediction: from them the time is interpolated that
-//! a job would take with the share that a policy gave it.
+//! a job would take with the share that a policy gave it. The paper's figure 3 has IS and MG at the same time.
 
 mod claims;
 mod column;
@@ -26,7 +26,7 @@ use crate::expedite::scheduler::Scheduler;
 use crate::experiment::{Cpus, Experiment, Rounds, Run};
 use crate::interval::Interval;
 use crate::lab::{self, Lab};
-use crate::params::{Axis, Choice as _, choices, numbers};
+use crate::params::{Axis, Choice as _, Params, choices, numbers};
 use crate::placement::Cpu;
 use crate::report::{Fields, Report, decimals};
 use crate::sample::approximate;
@@ -39,11 +39,16 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     question: "Does coscheduling shorten real parallel jobs, beyond what their share of the CPU does?",
     takes: [7_200, 60],
     paper: Some("coscheduling"),
-    figure: Some("fig. 2, fig. 4"),
+    figure: Some("fig. 2, fig. 3, fig. 4"),
     about: "IS, MG, and a master with slaves on two nodes of this host with local tasks: time under each policy, compared with no policy and with static weights",
     axes: &[
         Axis::new("library", "Only jobs over these libraries", Library::NAMES),
         Axis::new("app", "Only these jobs", App::NAMES),
+        Axis::new(
+            "run",
+            "Jobs alone, or IS and MG together whatever app is; alone if not given",
+            Company::NAMES,
+        ),
         Axis::new("class", "Only jobs of this size", Class::NAMES),
         Axis::new("tasks", "Only with this number of local tasks on each node", &TASK_NAMES),
         Axis::new("policy", "Only these policies", Scheme::NAMES),
@@ -51,11 +56,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     examples: &[
         ("--library pronto --app is --tasks 3", "one cell of the paper's figure 2"),
         ("--library mpi,mpi-polling", "unmodified programs over Open MPI"),
+        ("--run together --tasks 3", "IS and MG at the same time, as in the paper's figure 3"),
     ],
     cpus: Cpus::Two,
     rounds: [Rounds::new(10, 0), Rounds::new(3, 0)],
     without_aa: Some("the policy linux-again is the same as linux, and its ratio shows the noise"),
-    claims: &["S19-host", "S24-host", "S19-share", "S14-host", "S26a-host", "S26b-host"],
+    claims: &["S19-host", "S22-host", "S24-host", "S19-share", "S14-host", "S26a-host", "S26b-host"],
     run,
     ..Experiment::DEFAULT
 };
@@ -68,6 +74,11 @@ pub(crate) const IN_LAB: Experiment = Experiment {
     about: "IS, MG, and a master with slaves on four nodes of a machine of the lab with local tasks: time under each policy, compared with no policy and with static weights",
     axes: &[
         Axis::new("app", "Only these jobs", App::NAMES),
+        Axis::new(
+            "run",
+            "Jobs alone, or IS and MG together whatever app is; alone if not given",
+            Company::NAMES,
+        ),
         Axis::new("class", "Only jobs of this size", Class::NAMES),
         Axis::new("tasks", "Only with this number of local tasks on each node", &TASK_NAMES),
         Axis::new("policy", "Only these policies", Scheme::NAMES),
@@ -79,21 +90,23 @@ pub(crate) const IN_LAB: Experiment = Experiment {
             "one cell of the paper's figure 2, with queues that change weights; some 15 min a round",
         ),
         (
-            "--app is --actuator nice,scx --policy linux,carried",
-            "nice values, and weights of the BPF scheduler",
+            "--app is --actuator nice,scx,kernel --policy linux,pred,carried",
+            "nice values, weights of the BPF scheduler, and decisions in it (without carried)",
         ),
     ],
-    claims: &["S19-lab", "S24-lab", "S19-lab-share", "S26a-lab", "S26b-lab", "S13-lab"],
+    claims: &[
+        "S19-lab",
+        "S22-lab",
+        "S24-lab",
+        "S19-lab-share",
+        "S26a-lab",
+        "S26b-lab",
+        "S13-lab",
+        "S13-lab-kernel",
+    ],
     lab: |params| {
         let limit = if params.quick { 3_600 } else { 6 * 3_600 };
-        Ok(Some(Lab {
-            cpus: 4,
-            virtual_time: true,
-            verbs: false,
-            module: None,
-            bpf: Some("kernel/scx"),
-            limit,
-        }))
+        Ok(Some(Lab { cpus: 4, virtual_time: true, verbs: false, module: None, bpf: &["kernel/scx"], limit }))
     },
     run: run_in_lab,
     ..EXPERIMENT
@@ -182,11 +195,22 @@ impl Scheme {
     }
 }
 
+choices! {
+    /// The jobs that run at a time.
+    enum Company {
+        /// One.
+        Alone = "alone",
+        /// IS and MG, which begin together; the longer one goes on alone.
+        Together = "together",
+    }
+}
+
 /// A job with a number of local tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     library: Library,
     app: App,
+    company: Company,
     tasks: usize,
     actuator: Means,
 }
@@ -255,6 +279,21 @@ fn run_in_lab(run: &mut Run<'_>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
+/// Returns the selected jobs, each with its company.
+fn kinds(params: &Params) -> Vec<(App, Company)> {
+    let companies =
+        if params.has_choice("run") { Company::kept(params, "run") } else { vec![Company::Alone] };
+    let kinds = companies.into_iter().flat_map(|company| {
+        let apps = match company {
+            Company::Alone => App::kept(params, "app"),
+            // The column of MG comes with that of IS.
+            Company::Together => vec![App::Is],
+        };
+        apps.into_iter().map(move |app| (app, company))
+    });
+    kinds.collect()
+}
+
 /// Measures the selected cells on a test bed, and reports them. The jobs have `class` unless one is selected.
 fn measure_all(
     run: &mut Run<'_>,
@@ -276,39 +315,41 @@ fn measure_all(
         libraries.retain(|library| *library == Library::Pronto);
         Programs::default()
     });
-    let apps = App::kept(run.params, "app");
     let schemes = Scheme::kept(run.params, "policy");
-    let mut actuators = Means::kept(run.params, "actuator");
-    if !run.params.has_choice("actuator") {
-        actuators = vec![Means::Nice];
-    }
+    let actuators = if run.params.has_choice("actuator") {
+        Means::kept(run.params, "actuator")
+    } else {
+        vec![Means::Nice]
+    };
     let mut cells = Vec::new();
     for library in libraries {
-        for app in &apps {
+        for (app, company) in kinds(run.params) {
             // Of Open MPI one number of local tasks is enough, unless others are named.
             let tasks =
                 tasks.iter().filter(|count| library == Library::Pronto || **count == 3 || tasks.len() == 1);
             for tasks in tasks {
-                cells.extend(actuators.iter().map(|actuator| Cell {
-                    library,
-                    app: *app,
-                    tasks: *tasks,
-                    actuator: *actuator,
-                }));
+                let cell =
+                    |actuator: &Means| Cell { library, app, company, tasks: *tasks, actuator: *actuator };
+                cells.extend(actuators.iter().map(cell));
             }
         }
     }
     let is_named = run.params.has_choice("policy");
     let schemes_of = |cell: Cell| {
-        schemes.iter().copied().filter(|scheme| scheme.suits(cell.app, is_named)).collect::<Vec<_>>()
+        let is_possible = |scheme: &Scheme| *scheme != Scheme::Carried || cell.actuator != Means::Kernel;
+        let suiting = schemes.iter().copied().filter(|scheme| scheme.suits(cell.app, is_named));
+        suiting.filter(is_possible).collect::<Vec<_>>()
     };
     let steps: usize = cells.iter().map(|cell| schemes_of(*cell).len()).sum();
     run.progress.begin(steps as u64 * u64::from(run.rounds));
-    let scheduler =
-        actuators.contains(&Means::Scheduler).then(|| Scheduler::start(&lab::bpf()?)).transpose()?;
+    let scheduler = actuators
+        .iter()
+        .any(|means| means.needs_scheduler())
+        .then(|| Scheduler::start(&lab::bpf("scx")?))
+        .transpose()?;
     let mut columns = Vec::new();
     for cell in cells {
-        let loaded = scheduler.as_ref().filter(|_| cell.actuator == Means::Scheduler);
+        let loaded = scheduler.as_ref().filter(|_| cell.actuator.needs_scheduler());
         loaded.map_or(Ok(()), Scheduler::load)?;
         columns.extend(measure(run, bed, &programs, cell, class, &schemes_of(cell))?);
         loaded.map_or(Ok(()), Scheduler::unload)?;
@@ -344,47 +385,73 @@ fn measure(
             local.push(LocalTask::start(node.cpu)?);
         }
     }
-    let mut columns: Vec<_> =
-        schemes.iter().map(|scheme| Column { cell, scheme: *scheme, runs: Vec::new() }).collect();
+    // The jobs of a run, with the columns of each.
+    let jobs = cell.jobs();
+    let mut columns: Vec<Vec<_>> = jobs
+        .iter()
+        .map(|job| {
+            schemes.iter().map(|scheme| Column { cell: *job, scheme: *scheme, runs: Vec::new() }).collect()
+        })
+        .collect();
     for round in 0..run.rounds as usize {
-        for at in 0..columns.len() {
-            let column = (round + at) % schemes.len();
-            let column = &mut columns[column];
-            run.progress.step(&column.name());
-            let job = Job::start(bed, programs, cell.library, cell.app, class)?;
-            let timed = once(bed, job, cell, column.scheme, &mut local).context(column.name())?;
-            column.runs.push(timed);
+        for at in 0..schemes.len() {
+            let at = (round + at) % schemes.len();
+            run.progress.step(&columns[0][at].name());
+            let started: Vec<_> = jobs
+                .iter()
+                .map(|job| Job::start(bed, programs, job.library, job.app, class))
+                .collect::<anyhow::Result<_>>()?;
+            let timed = once(bed, &jobs, started, schemes[at], &mut local).context(columns[0][at].name())?;
+            columns.iter_mut().zip(timed).for_each(|(columns, timed)| columns[at].runs.push(timed));
         }
     }
-    Ok(columns)
+    Ok(columns.into_iter().flatten().collect())
 }
 
-/// Runs a job. `None` if the run is void, because pages were read from a disk, or a policy changed no weight.
+/// Runs jobs at the same time. `None` for a run that is void, because pages were read from a disk, or a policy changed no weight.
 fn once(
     bed: &TestBed,
-    job: Job,
-    cell: Cell,
+    cells: &[Cell],
+    jobs: Vec<Job>,
     scheme: Scheme,
     local: &mut [LocalTask],
-) -> anyhow::Result<Option<Timed>> {
+) -> anyhow::Result<Vec<Option<Timed>>> {
     let mut nodes: Vec<_> = bed.nodes().iter().map(|node| (node.cpu, Vec::new())).collect();
-    for (place, process) in cell.app.places(nodes.len()).into_iter().zip(job.processes()) {
-        nodes[place].1.push(process);
+    for (cell, job) in cells.iter().zip(&jobs) {
+        for (place, process) in cell.app.places(nodes.len()).into_iter().zip(job.processes()) {
+            nodes[place].1.push(process);
+        }
     }
-    let coscheduled =
-        scheme.rules(cell.actuator).map(|rules| Coscheduled::start(rules, &nodes)).transpose()?;
+    let actuator = cells.first().map_or(Means::Nice, |cell| cell.actuator);
+    let coscheduled = scheme.rules(actuator).map(|rules| Coscheduled::start(rules, &nodes)).transpose()?;
     let work = |local: &mut [LocalTask]| {
         local.iter_mut().try_fold(Work::default(), |sum, task| anyhow::Ok(sum.plus(task.work()?)))
     };
     let before = work(local)?;
-    let ranks = job.run()?;
+    let ran = std::thread::scope(|scope| {
+        let running: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| job.run())).collect();
+        running.into_iter().map(|job| job.join().expect("no panic")).collect::<anyhow::Result<Vec<_>>>()
+    })?;
     let after = work(local)?;
     let status = coscheduled.map(Coscheduled::end).transpose()?.unwrap_or_default();
-    ensure!(ranks.iter().all(|ran| ran.verified), "the job has a wrong result");
-    let timed = timed(&ranks, bed.nodes().len(), after.since(before), &status);
-    let is_void =
-        ranks.iter().any(|ran| ran.major_faults > 0) || (scheme.is_adaptive() && timed.changes == 0);
-    Ok((!is_void).then_some(timed))
+    let results = ran.iter().map(|ranks| {
+        ensure!(ranks.iter().all(|ran| ran.verified), "the job has a wrong result");
+        let timed = timed(ranks, bed.nodes().len(), after.since(before), &status);
+        let is_void =
+            ranks.iter().any(|ran| ran.major_faults > 0) || (scheme.is_adaptive() && timed.changes == 0);
+        Ok((!is_void).then_some(timed))
+    });
+    results.collect()
+}
+
+impl Cell {
+    /// Returns the cells of the jobs that run together with this one.
+    fn jobs(self) -> Vec<Self> {
+        match self.company {
+            Company::Alone => vec![self],
+            Company::Together => [App::Is, App::Mg].map(|app| Self { app, ..self }).to_vec(),
+        }
+    }
 }
 
 fn timed(ranks: &[Ran], nodes: usize, local: Work, status: &[Status]) -> Timed {
@@ -421,6 +488,7 @@ fn row(column: &Column, columns: &[Column]) -> Fields {
     Fields::default()
         .with("library", column.cell.library.name())
         .with("app", column.cell.app.name())
+        .with("run", column.cell.company.name())
         .with("tasks", column.cell.tasks)
         .with("actuator", column.cell.actuator.name())
         .with("policy", column.scheme.name())

@@ -40,14 +40,14 @@ const fn lab(quick: bool) -> Lab {
         virtual_time: true,
         verbs: false,
         module: Some("kernel/expedite"),
-        bpf: None,
+        bpf: &[],
         limit: if quick { 900 } else { 6 * 3_600 },
     }
 }
 
 /// The machine, with the BPF scheduler for the rows with [`Setting::Scx`].
 const fn lab_with_scx(quick: bool) -> Lab {
-    Lab { bpf: Some("kernel/scx"), ..lab(quick) }
+    Lab { bpf: &["kernel/scx"], ..lab(quick) }
 }
 
 const SETTING: Axis = Axis::new("setting", "Only handlers with this boost", Setting::NAMES);
