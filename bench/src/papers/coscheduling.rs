@@ -225,7 +225,7 @@ const ROWS: &[Row] = &[
         id: "S13",
         place: "§2",
         text: "The mechanism belongs in the kernel: a daemon or a system call would cost too much.",
-        state: State::Partly,
+        state: State::Done,
         code: &[
             "crates/coschedule/src/coscheduler.rs",
             "kernel/scx/pronto_scx.bpf.c",
