@@ -162,7 +162,11 @@ fn pressure_in_headers_raises_the_addressed_process_up_to_its_bound() {
         let shown = shown.unwrap();
         assert_eq!(shown.pid, program.0.id());
         assert!(shown.carried > 20.0 && shown.carried <= 64.0, "{shown:?}");
-        assert_eq!(program.nice(), -3);
+        // With few calls on a busy machine, some periods have no pressure, so the weight falls again.
+        call_until(&peer, "the program has the nice value of its largest weight", || {
+            node.set_pressure(Pressure::MOST);
+            program.nice() == -3
+        });
         call_until(&peer, "the program is lowered", || {
             node.set_pressure(Pressure::NONE);
             program.nice() == 0
