@@ -5,16 +5,20 @@
 use core::time::Duration;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use pronto_expedite::scx::Scheduler;
+use pronto_expedite::process::thread_descriptor;
+use pronto_expedite::scx::{PredictionTerms, Scheduler};
+use pronto_sched_policy::policy::share::Share;
+use pronto_sched_policy::policy::weight::Weight;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -327,6 +331,39 @@ fn the_weight_of_a_program_follows_its_queues_in_the_kernel() {
     let after = ratio(coscheduled.program, other.0.id());
     assert!((0.7..1.4).contains(&after), "{after} after the end of the coscheduler");
     drop((coscheduled, other, loader));
+}
+
+/// A process with so many sockets that a sample takes longer than a period.
+///
+/// Shows: operations.coschedule-in-kernel-bounded
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn samples_take_a_twentieth_of_a_cpu_at_most() {
+    let _alone = alone();
+    let loader = Loader::start();
+    setrlimit(Resource::RLIMIT_NOFILE, 8_192, 8_192).unwrap();
+    let sockets: Vec<_> = (0..2_000).map(|_| UnixStream::pair().unwrap()).collect();
+    let scheduler = Scheduler::connect().unwrap();
+    let own = thread_descriptor(std::process::id().cast_signed()).unwrap();
+    let terms = PredictionTerms {
+        past: Share::HALF,
+        most: Weight::LIMIT,
+        counts_sent: true,
+        period: Duration::from_millis(1),
+    };
+    scheduler.predict(own.as_fd(), terms).unwrap();
+    let sampled = || scheduler.prediction(own.as_fd()).unwrap();
+    until("samples are taken", || sampled().samples > 20);
+    #[expect(clippy::disallowed_methods, reason = "compared with the time of the samples")]
+    let (begun, before) = (Instant::now(), sampled());
+    until("samples are taken", || sampled().samples > before.samples + 50);
+    let after = sampled();
+    let share = (after.worked - before.worked).as_secs_f64() / begun.elapsed().as_secs_f64();
+    println!("{after:?}, {share:.3} of a CPU");
+    assert!(after.sockets >= 4_000, "{after:?}");
+    // One sample may have begun before.
+    assert!(share < 0.055, "{share}");
+    drop((sockets, loader));
 }
 
 /// Shows: operations.coschedule-in-kernel-refused
