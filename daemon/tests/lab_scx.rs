@@ -333,7 +333,7 @@ fn the_weight_of_a_program_follows_its_queues_in_the_kernel() {
     drop((coscheduled, other, loader));
 }
 
-/// A process with so many sockets that a sample takes longer than a period.
+/// A process with 4,000 sockets: a sample takes longer than a period.
 ///
 /// Shows: operations.coschedule-in-kernel-bounded
 #[test]

@@ -3,15 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![forbid(unsafe_code)]
 
-use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod compiled;
+
 use std::sync::LazyLock;
 
 use pronto_sched_policy::policy::budget::{Budget, Quantum, Terms};
 use pronto_sched_policy::policy::time::Nanos;
 use proptest::prelude::*;
+
+use compiled::Compiled;
 
 /// A program that applies events from its standard input to a budget.
 const PROGRAM: &str = r#"
@@ -43,18 +43,7 @@ int main(int count, char **words)
 }
 "#;
 
-/// The compiled program. Rust links with the same compiler.
-static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scx-budget-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let (source, program) = (folder.join("budget.c"), folder.join("budget"));
-    fs::write(&source, PROGRAM).unwrap();
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/scx");
-    let mut compile = Command::new("cc");
-    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(headers);
-    assert!(compile.arg("-o").arg(&program).arg(&source).status().unwrap().success());
-    program
-});
+static COMPILED: LazyLock<Compiled> = LazyLock::new(|| Compiled::new("budget", PROGRAM));
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -108,14 +97,6 @@ proptest! {
     ) {
         let quantum = Quantum { epoch: Nanos(epoch), grant: Nanos(grant), floor: Nanos(floor) };
         let (input, output) = expected(quantum, &events);
-        let mut program = Command::new(&*COMPILED)
-            .args([epoch, grant, floor].map(|word| word.to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        program.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let found = String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap();
-        prop_assert_eq!(found, output);
+        prop_assert_eq!(COMPILED.output([epoch, grant, floor], &input), output);
     }
 }

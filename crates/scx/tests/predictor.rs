@@ -3,10 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![forbid(unsafe_code)]
 
-use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod compiled;
+
 use std::sync::LazyLock;
 
 use pronto_sched_policy::policy::frequency::Frequency;
@@ -15,6 +13,8 @@ use pronto_sched_policy::policy::occupancy::{Measure, Queue};
 use pronto_sched_policy::policy::share::Share;
 use pronto_sched_policy::policy::weight::{Steps, Weight};
 use proptest::prelude::*;
+
+use compiled::Compiled;
 
 /// A program that gives samples from its standard input to a predictor.
 const PROGRAM: &str = r#"
@@ -40,18 +40,7 @@ int main(int count, char **words)
 }
 "#;
 
-/// The compiled program. Rust links with the same compiler.
-static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scx-predictor-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let (source, program) = (folder.join("predictor.c"), folder.join("predictor"));
-    fs::write(&source, PROGRAM).unwrap();
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/scx");
-    let mut compile = Command::new("cc");
-    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(headers);
-    assert!(compile.arg("-o").arg(&program).arg(&source).status().unwrap().success());
-    program
-});
+static COMPILED: LazyLock<Compiled> = LazyLock::new(|| Compiled::new("predictor", PROGRAM));
 
 /// Gives the samples to the predictor of the policy. Returns the input of the program, and what it prints.
 fn expected(past: Share, most: Weight, samples: &[(u32, u32)]) -> (String, String) {
@@ -69,14 +58,7 @@ fn expected(past: Share, most: Weight, samples: &[(u32, u32)]) -> (String, Strin
 
 /// Returns what the program prints for this input.
 fn found(past: Share, most: Weight, input: &str) -> String {
-    let mut program = Command::new(&*COMPILED)
-        .args([past.as_millionths(), most.as_hundredths()].map(|word| word.to_string()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    program.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap()
+    COMPILED.output([past.as_millionths(), most.as_hundredths()].map(u64::from), input)
 }
 
 /// Contents of queues: mostly of the sizes that occur.
