@@ -119,6 +119,7 @@ int main(int argc, char **argv)
 		MPI_Get_library_version(version, &length);
 		version[strcspn(version, ",\n")] = 0;
 		printf("version %s\n", version);
+		fflush(stdout);
 	}
 	unsigned char mark = 1;
 	for (int arg = 5; arg < argc; arg++) {

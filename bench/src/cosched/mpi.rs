@@ -240,7 +240,7 @@ pub(crate) fn program() -> anyhow::Result<PathBuf> {
     ensure!(found.is_ok_and(|status| status.success()), "it is not installed (Debian: openmpi-bin)");
     crate::lab::built_apart(&crate::lab::Apart {
         package: "pronto-parallel-jobs",
-        feature: "mpi",
+        feature: Some("mpi"),
         program: "pronto-jobs",
         needs: "libopenmpi-dev",
     })

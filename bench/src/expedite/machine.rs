@@ -25,7 +25,7 @@ use crate::params::{Choice as _, Params, choices};
 use crate::report::Report;
 
 /// Control group of handlers and background; a partition if there are two CPUs.
-const PARTITION: &str = "/sys/fs/cgroup/pronto-handlers";
+pub(crate) const PARTITION: &str = "/sys/fs/cgroup/pronto-handlers";
 const GROUPS: &str = "/sys/fs/cgroup";
 /// CPU of the partition.
 const CPU: &str = "0";
@@ -57,7 +57,7 @@ choices! {
 pub(crate) struct Machine {
     /// The BPF scheduler, if handlers use it.
     scheduler: Option<Scheduler>,
-    /// `None` on one CPU, where virtual time has no turns.
+    /// `None` where the CPUs take no turns: on one CPU, and without virtual time.
     _short_turns: Option<Metronome>,
     sender: Class,
 }
@@ -110,15 +110,16 @@ impl Machine {
     /// Loads the module, and isolates one of two CPUs.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
         start()?;
-        let machine =
-            Self { scheduler: None, _short_turns: Some(Metronome::start()?), sender: Class::Normal };
-        write(&format!("{GROUPS}/cgroup.subtree_control"), "+cpuset")?;
-        write(&format!("{PARTITION}/cpuset.cpus"), CPU)?;
-        let partition = format!("{PARTITION}/cpuset.cpus.partition");
-        write(&partition, "root")?;
-        let is = fs::read_to_string(&partition).context("reading back a partition")?;
-        anyhow::ensure!(is.trim() == "root", "the kernel made no partition: {is}");
-        Ok(machine)
+        let _short_turns = Some(Metronome::start()?);
+        isolate()?;
+        Ok(Self { scheduler: None, _short_turns, sender: Class::Normal })
+    }
+
+    /// Loads the module, and isolates one of two CPUs, in a machine whose clock is the host's: its CPUs do not take turns.
+    pub(crate) fn in_real_time() -> anyhow::Result<Self> {
+        start()?;
+        isolate()?;
+        Ok(Self { scheduler: None, _short_turns: None, sender: Class::Normal })
     }
 
     /// Loads the module into a machine with one CPU, which handlers, background and senders share.
@@ -212,6 +213,17 @@ fn start() -> anyhow::Result<()> {
         succeeds(Command::new("mount").args(["-t", "debugfs", "debugfs", DEBUGFS]))?;
     }
     fs::create_dir_all(PARTITION).context("making a control group")
+}
+
+/// Makes a partition of the handlers' CPU.
+fn isolate() -> anyhow::Result<()> {
+    write(&format!("{GROUPS}/cgroup.subtree_control"), "+cpuset")?;
+    write(&format!("{PARTITION}/cpuset.cpus"), CPU)?;
+    let partition = format!("{PARTITION}/cpuset.cpus.partition");
+    write(&partition, "root")?;
+    let is = fs::read_to_string(&partition).context("reading back a partition")?;
+    anyhow::ensure!(is.trim() == "root", "the kernel made no partition: {is}");
+    Ok(())
 }
 
 /// Moves the calling process to the handlers' CPU.

@@ -19,7 +19,7 @@ use pronto_expedite::{DEADLINE, SLICE};
 
 pub(crate) use handler::{Handler, Work};
 pub(crate) use load::{Kind, Load, Sample};
-pub(crate) use machine::{Counters, Machine, Place, Preempt};
+pub(crate) use machine::{Counters, Machine, PARTITION, Place, Preempt};
 pub(crate) use sender::ping_all;
 pub(crate) use victim::{Cyclictest, Late, hackbench};
 

@@ -26,7 +26,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         Axis::new("size", "Only these buffer lengths, bytes", &SIZES),
         Axis::new("pages", "Only this page size", &["small", "huge"]),
     ],
-    lab: |_| Ok(Some(Lab { cpus: 2, virtual_time: true, verbs: true, module: None, bpf: &[], limit: LIMIT })),
+    lab: |_| Ok(Some(Lab { virtual_time: true, verbs: true, limit: LIMIT, ..Lab::PLAIN })),
     claims: &["K11", "K12", "K32"],
     run,
     ..Experiment::DEFAULT

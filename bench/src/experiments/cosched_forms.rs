@@ -58,7 +58,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     lab: |params| {
         let limit = if params.quick { 1_200 } else { 3_600 };
         let bpf = &["kernel/scx", "kernel/queues"];
-        Ok(Some(Lab { cpus: 1, virtual_time: true, verbs: false, module: None, bpf, limit }))
+        Ok(Some(Lab { cpus: 1, virtual_time: true, bpf, limit, ..Lab::PLAIN }))
     },
     run,
     ..Experiment::DEFAULT

@@ -79,6 +79,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &expedite::TENTH,
     &expedite::COMPUTING,
     &expedite::NICE,
+    &expedite::MPI,
     &cosched_host::EXPERIMENT,
     &cosched_host::IN_LAB,
     &cosched_cost::EXPERIMENT,

@@ -129,7 +129,7 @@ fn crates(sources: &Path, target: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns a folder next to that of this program, which is in cargo's target folder.
-fn target() -> anyhow::Result<PathBuf> {
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
     let program = env::current_exe().context("asking for this program's path")?;
     let profile = program.parent().context("this program's path has no folder")?;
     let target = profile.parent().unwrap_or(profile).join("peers");

@@ -45,7 +45,7 @@ pub(crate) fn lab(params: &Params) -> anyhow::Result<Option<Lab>> {
         Provider::ALL.iter().all(|provider| !params.keeps("provider", provider.name())),
         "verbs is measured on another machine than shm and tcp: select it alone"
     );
-    Ok(Some(Lab { cpus: 2, virtual_time: false, verbs: true, module: None, bpf: &[], limit: LAB_LIMIT }))
+    Ok(Some(Lab { verbs: true, limit: LAB_LIMIT, ..Lab::PLAIN }))
 }
 
 /// Returns the lab's nodes, if verbs was selected.

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
@@ -24,7 +25,7 @@ choices! {
 
 /// Result of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Run {
+pub(crate) struct Ran {
     /// Version, as the MPI reports it.
     pub(crate) version: String,
     /// Repetitions by size in bytes.
@@ -40,7 +41,7 @@ impl Mpi {
         times: u32,
         computing: Duration,
         cpus: CpuPair,
-    ) -> anyhow::Result<Run> {
+    ) -> anyhow::Result<Ran> {
         let (program, runner) = match self {
             Self::Open => (Program::OpenMpiOverlap, "mpirun.openmpi"),
             Self::Mpich => (Program::MpichOverlap, "mpirun.mpich"),
@@ -63,24 +64,44 @@ impl Mpi {
         command.arg(program).args([computing.as_millis().to_string(), times.to_string()]);
         // The sender shares no CPU with the computation.
         command.args([cpus.server, cpus.caller].map(|cpu| cpu.0.to_string()));
-        let output = command
-            .args(sizes.iter().map(u64::to_string))
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("starting {runner}"))?;
-        if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
+        Ran::of(command.args(sizes.iter().map(u64::to_string)), || Ok(()))
+    }
+}
+
+impl Ran {
+    /// Runs the program by this command. When its ranks are connected, `beside` starts what is to run until it ends.
+    pub(crate) fn of<T>(
+        command: &mut Command,
+        beside: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<Self> {
+        let runner = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {runner}"))?;
+        let stdout = child.stdout.take().context("the child has no standard output")?;
+        let (mut output, mut text) = (BufReader::new(stdout), String::new());
+        let connected = output.read_line(&mut text).context("reading from a child")? > 0;
+        let running = connected.then(beside);
+        output.read_to_string(&mut text).context("reading from a child")?;
+        let ended = child.wait_with_output().with_context(|| format!("waiting for {runner}"))?;
+        running.transpose()?;
+        if !ended.status.success() {
+            let stderr = String::from_utf8_lossy(&ended.stderr);
             bail!("{runner}: {}", stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed"));
         }
-        parse(&String::from_utf8_lossy(&output.stdout))
+        parse(&text)
+    }
+
+    /// Returns the repetitions of all sizes during which the receiver computed.
+    pub(crate) fn computing(&self) -> impl Iterator<Item = &Repetition> {
+        self.sizes.values().flat_map(|all| &all.computing)
     }
 }
 
 /// Two ranks, which pin themselves.
 const OPEN: [&str; 6] = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"];
 
-fn parse(text: &str) -> anyhow::Result<Run> {
-    let mut run = Run::default();
+fn parse(text: &str) -> anyhow::Result<Ran> {
+    let mut run = Ran::default();
     for line in text.lines() {
         if let Some(version) = line.strip_prefix("version ") {
             run.version = version.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -106,7 +106,7 @@ pub(crate) const IN_LAB: Experiment = Experiment {
     ],
     lab: |params| {
         let limit = if params.quick { 3_600 } else { 6 * 3_600 };
-        Ok(Some(Lab { cpus: 4, virtual_time: true, verbs: false, module: None, bpf: &["kernel/scx"], limit }))
+        Ok(Some(Lab { cpus: 4, virtual_time: true, bpf: &["kernel/scx"], limit, ..Lab::PLAIN }))
     },
     run: run_in_lab,
     ..EXPERIMENT

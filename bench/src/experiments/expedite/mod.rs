@@ -5,6 +5,7 @@ mod computing;
 mod conditions;
 mod handlers;
 mod late;
+mod mpi;
 mod nice;
 mod pairs;
 mod pings;
@@ -13,6 +14,7 @@ mod trial;
 pub(super) use computing::EXPERIMENT as COMPUTING;
 pub(super) use handlers::EXPERIMENT as HANDLERS;
 pub(super) use late::EXPERIMENT as LATE;
+pub(super) use mpi::EXPERIMENT as MPI;
 pub(super) use nice::EXPERIMENT as NICE;
 pub(super) use pairs::{PAIRS, TENTH};
 pub(super) use pings::{PINGS_BOOSTED, PINGS_WITHOUT};
@@ -36,12 +38,10 @@ const IN_THE_LAB: Experiment = Experiment {
 /// The machine: handlers and background on one CPU, senders on the other.
 const fn lab(quick: bool) -> Lab {
     Lab {
-        cpus: 2,
         virtual_time: true,
-        verbs: false,
         module: Some("kernel/expedite"),
-        bpf: &[],
         limit: if quick { 900 } else { 6 * 3_600 },
+        ..Lab::PLAIN
     }
 }
 

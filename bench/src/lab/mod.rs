@@ -3,12 +3,16 @@
 //! The lab is `cargo xtask lab` (lab/README.md): a machine in QEMU with a stock Debian kernel that sees the source tree and
 //! cargo's target folder at the host's paths. The output of the program there is printed here.
 
+mod open_mpi;
+
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+
+pub(crate) use open_mpi::OpenMpi;
 
 /// The machine of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,17 +27,35 @@ pub(crate) struct Lab {
     pub(crate) module: Option<&'static str>,
     /// Folders of BPF programs to build first; [`bpf`] returns the paths of their objects in the machine.
     pub(crate) bpf: &'static [&'static str],
+    /// Whether to copy this host's Open MPI for the machine first; [`open_mpi`] returns it there.
+    pub(crate) open_mpi: bool,
     /// Limit in seconds, including the boot, after which the machine is ended.
     pub(crate) limit: u32,
+}
+
+impl Lab {
+    /// Two CPUs, nothing built, and time for a boot.
+    pub(crate) const PLAIN: Self = Self {
+        cpus: 2,
+        virtual_time: false,
+        verbs: false,
+        module: None,
+        bpf: &[],
+        open_mpi: false,
+        limit: 60,
+    };
 }
 
 /// This program with RDMA.
 const WITH_VERBS: Apart = Apart {
     package: env!("CARGO_PKG_NAME"),
-    feature: "verbs",
+    feature: Some("verbs"),
     program: "pronto-bench",
     needs: "cmake clang",
 };
+
+/// The program `pronto`.
+const PRONTO: Apart = Apart { package: "pronto-daemon", feature: None, program: "pronto", needs: "gcc" };
 
 /// Variable that the lab sets for its programs.
 const INSIDE: &str = "PRONTO_LAB";
@@ -41,6 +63,8 @@ const INSIDE: &str = "PRONTO_LAB";
 const MODULE: &str = "PRONTO_LAB_MODULE";
 /// Prefix of variables with the paths of the objects of BPF programs in the machine; the name of the folder follows.
 const BPF: &str = "PRONTO_LAB_BPF_";
+/// Variable with the folder of Open MPI.
+const OPEN_MPI: &str = "PRONTO_LAB_OPEN_MPI";
 /// File that marks the root of the tree.
 const ROOT_MARK: &str = "lab/lab.toml";
 
@@ -64,6 +88,14 @@ pub(crate) fn bpf(name: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{variable} is not set: this BPF program was not built for this run"))
 }
 
+/// Returns the Open MPI that was copied for this run.
+pub(crate) fn open_mpi() -> anyhow::Result<OpenMpi> {
+    let folder = env::var_os(OPEN_MPI).map(PathBuf::from);
+    let folder =
+        folder.with_context(|| format!("{OPEN_MPI} is not set: Open MPI was not copied for this run"))?;
+    Ok(OpenMpi::at(folder))
+}
+
 /// Runs this program again with the same `words` in that machine, with the output of this program. `shared` is a folder that it may
 /// write to.
 pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyhow::Result<()> {
@@ -78,6 +110,10 @@ pub(crate) fn run(lab: &Lab, words: &[OsString], shared: Option<&Path>) -> anyho
     for folder in lab.bpf {
         let (_, name) = folder.rsplit_once('/').unwrap_or(("", folder));
         command.env(format!("{BPF}{}", name.to_uppercase()), built(root, &["bpf"], folder)?);
+    }
+    if lab.open_mpi {
+        let copied = OpenMpi::copy(&build_apart(root, &PRONTO)?)?;
+        command.env(OPEN_MPI, copied.folder());
     }
     command.args(["run", "--cpus", &lab.cpus.to_string(), "--timeout", &lab.limit.to_string()]);
     if lab.virtual_time {
@@ -108,18 +144,18 @@ fn xtask(root: &Path) -> Command {
     command
 }
 
-/// A program of the tree that is built with a feature, in a folder of its own.
+/// A program of the tree that is built for a run; with a feature, in a folder of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Apart {
     pub(crate) package: &'static str,
-    pub(crate) feature: &'static str,
+    pub(crate) feature: Option<&'static str>,
     pub(crate) program: &'static str,
     /// Packages of Debian that the feature needs.
     pub(crate) needs: &'static str,
 }
 
-/// Builds a program apart: in cargo's usual folder the build would replace the running program, which starts itself again, or the same
-/// program without the feature. Returns the path of the new program.
+/// Builds a program. One with a feature is built apart: in cargo's usual folder the build would replace the running program, which starts
+/// itself again, or the same program without the feature. Returns the path of the new program.
 pub(crate) fn built_apart(apart: &Apart) -> anyhow::Result<PathBuf> {
     build_apart(&root()?, apart)
 }
@@ -127,8 +163,10 @@ pub(crate) fn built_apart(apart: &Apart) -> anyhow::Result<PathBuf> {
 fn build_apart(root: &Path, apart: &Apart) -> anyhow::Result<PathBuf> {
     let Apart { package, feature, program, needs } = apart;
     let mut command = Command::new("cargo");
-    command.current_dir(root).args(["build", "--package", package, "--features", feature]);
-    command.arg("--target-dir").arg(root.join("target").join(feature));
+    command.current_dir(root).args(["build", "--package", package]);
+    if let Some(feature) = feature {
+        command.args(["--features", feature, "--target-dir"]).arg(root.join("target").join(feature));
+    }
     command.args(["--bin", program, "--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
@@ -136,7 +174,7 @@ fn build_apart(root: &Path, apart: &Apart) -> anyhow::Result<PathBuf> {
     let built = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
     anyhow::ensure!(
         built.status.success(),
-        "{program} cannot be built with the feature {feature}; that needs {needs} (apt-get install {needs})"
+        "{program} cannot be built; that needs {needs} (apt-get install {needs})"
     );
     let text = String::from_utf8(built.stdout).context("cargo's messages are not UTF-8")?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
