@@ -294,6 +294,42 @@ fn number(key: &str) -> f64 {
     value[..value.find(|end: char| !end.is_ascii_digit() && end != '.').unwrap()].parse().unwrap()
 }
 
+/// Options by which the weight of a program follows its queues in the kernel.
+const FOLLOWS: [&str; 6] = ["--policy", "pred", "--past", "0.5", "--sensor", "scx"];
+
+/// A connection to the standard input of a program, which does not read it.
+struct Queue {
+    ours: UnixStream,
+    theirs: UnixStream,
+}
+
+impl Queue {
+    /// Messages in a full queue: a frequency of 40 packets and some bytes, and so a weight of 3.
+    const FULL: usize = 40;
+    const BYTES: usize = 16;
+
+    fn new() -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        Self { ours, theirs }
+    }
+
+    /// Returns the program's end.
+    fn end(&self) -> OwnedFd {
+        self.theirs.try_clone().unwrap().into()
+    }
+
+    fn fill(&mut self) {
+        for _ in 0..Self::FULL {
+            self.ours.write_all(&[1; Self::BYTES]).unwrap();
+        }
+    }
+
+    /// Reads all messages, in place of the program.
+    fn empty(&mut self) {
+        self.theirs.read_exact(&mut [0; Self::FULL * Self::BYTES]).unwrap();
+    }
+}
+
 /// Shows: operations.coschedule-in-kernel
 #[test]
 #[ignore = "runs in the lab: cargo xtask lab test"]
@@ -302,34 +338,49 @@ fn the_weight_of_a_program_follows_its_queues_in_the_kernel() {
     let other = Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
     let other = Hog(other);
     let loader = Loader::start();
-    // 40 messages, which the program does not read: a frequency of 40 packets and some bytes, and so a weight of 3.
-    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-    for _ in 0..40 {
-        ours.write_all(&[1; 16]).unwrap();
-    }
-    let input = OwnedFd::from(theirs.try_clone().unwrap());
-    let options = ["--policy", "pred", "--past", "0.5", "--sensor", "scx"];
-    let mut coscheduled = Coscheduled::with(&options, input.into());
+    let mut queue = Queue::new();
+    queue.fill();
+    let mut coscheduled = Coscheduled::with(&FOLLOWS, queue.end().into());
     until("the weight has followed", || number("weight") >= 300.0);
     let with_queue = ratio(coscheduled.program, other.0.id());
     assert!((2.2..3.8).contains(&with_queue), "{with_queue}");
     assert!(number("frequency") > 39.0 && number("frequency") < 41.0, "{}", number("frequency"));
     until("samples are counted", || number("with_received") >= 100.0 && number("sockets") >= 1.0);
-    // The queue is emptied.
-    let mut read = [0; 40 * 16];
-    theirs.read_exact(&mut read).unwrap();
+    queue.empty();
     until("the weight has followed", || number("weight") == 100.0);
     let without_queue = ratio(coscheduled.program, other.0.id());
     assert!((0.7..1.4).contains(&without_queue), "{without_queue}");
-    for _ in 0..40 {
-        ours.write_all(&[1; 16]).unwrap();
-    }
+    queue.fill();
     until("the weight has followed", || number("weight") >= 300.0);
     // If the coscheduler is killed, nothing is left.
     coscheduled.run.kill().unwrap();
     coscheduled.run.wait().unwrap();
     let after = ratio(coscheduled.program, other.0.id());
     assert!((0.7..1.4).contains(&after), "{after} after the end of the coscheduler");
+    drop((coscheduled, other, loader));
+}
+
+#[test]
+#[ignore = "runs in the lab: cargo xtask lab test"]
+fn the_weight_follows_the_queues_again_after_a_change_of_cpus() {
+    let _alone = alone();
+    let other = Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
+    let other = Hog(other);
+    let mut loader = Loader::start();
+    let mut queue = Queue::new();
+    let coscheduled = Coscheduled::with(&FOLLOWS, queue.end().into());
+    for state in ["0", "1"] {
+        queue.fill();
+        until("the weight has followed", || number("weight") >= 300.0);
+        fs::write("/sys/devices/system/cpu/cpu1/online", state).unwrap();
+        let mut line = String::new();
+        loader.output.read_line(&mut line).unwrap();
+        assert!(line.ends_with("; starting it again\n"), "{line}");
+        until("the scheduler runs", || name() == "pronto");
+        until("the process has its weight again", || ratio(coscheduled.program, other.0.id()) > 2.2);
+        queue.empty();
+        until("the weight has followed", || number("weight") == 100.0);
+    }
     drop((coscheduled, other, loader));
 }
 
