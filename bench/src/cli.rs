@@ -82,7 +82,7 @@ pub fn command() -> Command {
                 Arg::new(QUICK)
                     .long(QUICK)
                     .action(ArgAction::SetTrue)
-                    .help("Shorter, within 60 s; coarser numbers"),
+                    .help("Shorter, within 60 s, in the lab within minutes; coarser numbers"),
             )
             .args(experiment.draws.then(plots))
             .args(experiment.traces.then(trace))

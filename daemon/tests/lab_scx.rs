@@ -281,6 +281,8 @@ fn a_coscheduled_program_has_its_weight_until_coscheduler_or_loader_is_killed() 
     until("the kernel's own scheduler runs", || state() == "disabled");
     let without = ratio(coscheduled.program, other.0.id());
     assert!((0.7..1.4).contains(&without), "{without} after the end of the loader");
+    let status = || pronto(&["coschedule", "top", "--json", "--count", "1", "--state", STATE]);
+    until("the status says so", || status().contains("\"is_without_loader\":true"));
     // The next loader gives the weight again.
     let loader = Loader::start();
     until("the weight is given again", || ratio(coscheduled.program, other.0.id()) > 3.0);

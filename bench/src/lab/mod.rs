@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn the_tree_is_found_from_anywhere_in_it() {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(tree(&package.join("src/lab.rs")), package.parent());
+        assert_eq!(tree(&package.join("src/lab/mod.rs")), package.parent());
         assert_eq!(tree(Path::new("/")), None);
     }
 }

@@ -80,6 +80,7 @@ const ROWS: &[Row] = &[
         text: "A program flags a socket with `fcntl`, as on any Unix.",
         state: State::Done,
         code: &["crates/expedite-preload/src/lib.rs"],
+        runs: &["expedite-mpi"],
         tests: &["crates/expedite-preload/tests/lab_preload.rs::the_flag_of_the_paper_boosts"],
         remark: "A module cannot extend `fcntl`, so a preloaded library replaces the function: `O_EXPEDITE` is stripped, the other \
                  flags are kept, and `F_GETFL` shows it. Programs that know nothing of the flag are served by `pronto expedite run`.",

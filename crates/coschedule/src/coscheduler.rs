@@ -38,11 +38,21 @@ pub enum StartError {
     /// The kernel cannot be given weights.
     #[error(transparent)]
     Actuator(#[from] ActuateError),
-    /// Another node, a changing P, or messages of this process have a part in the policy.
+    /// The policy needs other nodes, which the kernel does not know.
     #[error(
-        "the sensor scx decides in the kernel, which knows no other nodes, no waits and no messages of Pronto: choose the policy pred or dyn, a number for P, and groups of other processes"
+        "the sensor scx decides in the kernel, without other nodes: choose the policy pred or dyn, or another sensor"
     )]
-    OutsideOfKernel,
+    CarriedInKernel,
+    /// P follows waits, which are not measured in the kernel.
+    #[error(
+        "the sensor scx decides in the kernel, without the waits of processes: choose a number for P (past), or another sensor"
+    )]
+    AutoInKernel,
+    /// A group has messages within this process, which the kernel does not see.
+    #[error(
+        "the sensor scx reads sockets, and not the messages of a node of this program: choose another sensor"
+    )]
+    OwnInKernel,
     /// The kernel takes no samples in this period.
     #[error("a period of {} ms: with the sensor scx it is from 1 ms to 10 s", .0.as_millis())]
     Period(Duration),
@@ -63,9 +73,14 @@ pub fn check(settings: &Settings) -> Result<(Sensor, Actuator), StartError> {
         if actuator.kind() != ActuatorKind::Scheduler {
             return Err(ActuateError::NotInKernel.into());
         }
-        let has_own = settings.groups.iter().any(|group| group.members == Members::Own);
-        if settings.policy == Policy::Carried || settings.past == Past::Auto || has_own {
-            return Err(StartError::OutsideOfKernel);
+        if settings.policy == Policy::Carried {
+            return Err(StartError::CarriedInKernel);
+        }
+        if settings.past == Past::Auto {
+            return Err(StartError::AutoInKernel);
+        }
+        if settings.groups.iter().any(|group| group.members == Members::Own) {
+            return Err(StartError::OwnInKernel);
         }
         if !PredictionTerms::PERIODS.contains(&settings.period) {
             return Err(StartError::Period(settings.period));
@@ -421,6 +436,7 @@ impl Coscheduler {
     /// Returns the state, for human-readable output.
     #[must_use]
     pub fn status(&self) -> Status {
+        let is_without_loader = self.actuator.is_without_loader();
         let processes = self.processes.values().map(|process| ProcessStatus {
             pid: process.member.identity.id,
             command: process.member.command.clone(),
@@ -431,7 +447,7 @@ impl Coscheduler {
                 .map_or_else(String::new, |group| group.name.clone()),
             frequency: packets(process.level()),
             carried: packets(process.carried.level()),
-            weight: process.weight.as_hundredths(),
+            weight: if is_without_loader { Weight::ORDINARY } else { process.weight }.as_hundredths(),
             past: match self.settings.past {
                 Past::Fixed(past) => past.as_millionths(),
                 Past::Auto => process.auto.settled().as_millionths(),
@@ -454,6 +470,7 @@ impl Coscheduler {
             changes: self.totals.changes,
             worked_us: u64::try_from(self.totals.worked.as_micros()).unwrap_or(u64::MAX),
             longest_us: u64::try_from(self.totals.longest.as_micros()).unwrap_or(u64::MAX),
+            is_without_loader,
             processes: processes.collect(),
         }
     }

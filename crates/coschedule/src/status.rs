@@ -42,6 +42,9 @@ pub struct Status {
     pub worked_us: u64,
     /// The longest work of a period, in microseconds.
     pub longest_us: u64,
+    /// The loader of the BPF scheduler has ended, so all weights are ordinary until another one runs.
+    #[serde(default)]
+    pub is_without_loader: bool,
     /// The processes.
     pub processes: Vec<ProcessStatus>,
 }

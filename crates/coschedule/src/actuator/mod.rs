@@ -65,11 +65,11 @@ pub enum ActuateError {
     ControlGroup(PathBuf, std::io::Error),
     /// The actuator needs control groups.
     #[error(
-        "the actuator cgroup needs a group that is given by its control group (cgroup = \"/sys/fs/cgroup/...\")"
+        "the actuator cgroup needs prontod, and groups that are given by their control group (cgroup = \"/sys/fs/cgroup/...\")"
     )]
     NeedsControlGroup,
     /// The loader of the BPF scheduler does not accept weights.
-    #[error("the BPF scheduler gives no weights: {0}")]
+    #[error("the actuator scx cannot be used: {0}")]
     Scheduler(Refused),
     /// The actuator sets no weights that follow the queues of a process.
     #[error("the sensor scx sets weights in the BPF scheduler: choose the actuator scx, too")]
@@ -193,6 +193,15 @@ impl Actuator {
         match &self.means {
             State::Scheduler(scheduler) => scheduler.prediction(process),
             State::Threads(_) | State::ControlGroups(_) => None,
+        }
+    }
+
+    /// Returns whether weights wait for a loader of the BPF scheduler, because the last one has ended.
+    #[must_use]
+    pub fn is_without_loader(&self) -> bool {
+        match &self.means {
+            State::Scheduler(scheduler) => scheduler.is_without_loader(),
+            State::Threads(_) | State::ControlGroups(_) => false,
         }
     }
 

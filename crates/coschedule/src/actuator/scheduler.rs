@@ -69,6 +69,11 @@ impl SchedulerWeights {
         self.connection.prediction(main_thread.as_fd()).ok()
     }
 
+    /// Returns whether the loader has ended. [`Self::adopt`] looks for another one.
+    pub(super) fn is_without_loader(&self) -> bool {
+        self.connection.is_closed()
+    }
+
     fn send_or_keep(&mut self, process: Identity, source: Source) -> Result<(), ActuateError> {
         match self.send(process, source) {
             Ok(()) | Err(Refused::Ended) => {}
@@ -88,7 +93,7 @@ impl SchedulerWeights {
             // The loader has ended, or removes it with the connection.
             let _ended = self.send(process, Source::Given(Weight::ORDINARY));
         }
-        if !self.connection.is_closed() {
+        if !self.is_without_loader() {
             return Ok(());
         }
         let again = Self::connect_to(&self.loader);

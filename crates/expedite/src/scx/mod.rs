@@ -41,13 +41,17 @@ pub enum Refused {
     #[error("the loader does not reply: check that `pronto expedite scx` runs, or restart it")]
     Silent,
     /// This user may not connect to the loader.
-    #[error("no permission for the socket {SOCKET}: start `pronto expedite scx` with --group")]
+    #[error(
+        "no permission for the socket {SOCKET}: run this as root; for boosts alone, start `pronto expedite scx` with --group"
+    )]
     NotPermitted,
     /// The thread belongs to another user, or to another user namespace than the loader.
     #[error("the thread belongs to another user or user namespace")]
     NotOwned,
     /// Weights have no budget, so they are for root.
-    #[error("only root may give processes weights in the scheduler: run this as root")]
+    #[error(
+        "only root may give processes weights in the scheduler: run this as root, or choose the actuator slice"
+    )]
     NotRoot,
     /// Another connection has given the process a weight.
     #[error("another coscheduler has given this process a weight in the scheduler: end that one first")]

@@ -41,7 +41,7 @@ fn with_state(command: Command) -> Command {
             .long("state")
             .value_name("FOLDER")
             .value_parser(value_parser!(PathBuf))
-            .help("Folder of the journal and of the status [default: /run/pronto-coschedule for root, else $XDG_RUNTIME_DIR/pronto-coschedule]"),
+            .help("Folder of the journal and of the status [default: /run/pronto-coschedule for root, else $XDG_RUNTIME_DIR/pronto-coschedule, or /tmp/pronto-coschedule-UID]"),
     )
 }
 

@@ -24,8 +24,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let state = state(options);
     let restored = restore_abandoned(&state)?;
     remove_stale(&state);
-    let nothing =
-        || format!("nothing to restore: no coscheduler with the state in {} was killed", state.display());
+    let nothing = || format!("nothing to restore in {}", state.display());
     let words = in_words(restored).unwrap_or_else(nothing);
     write_stdout(&format!("{words}\n"))?;
     Ok(if restored.left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -35,7 +35,8 @@ fn describe() -> Command {
              command cannot be started, the exit code is 127 (not found) or 126. At the end it prints how often queues held data: if that\n\
              is below 1 % of the samples, coscheduling had nothing to decide by.\n\n\
              Examples:\n  pronto coschedule run -- mpirun -n 2 ./program\n  \
-             pronto coschedule run --policy dyn --past 0.5 --actuator slice -- ./server",
+             pronto coschedule run --policy dyn --past 0.5 --actuator slice -- ./server\n  \
+             pronto coschedule run --sensor scx --actuator scx -- ./server     # while pronto expedite scx runs",
         )
         .arg(
             Arg::new("policy")
@@ -91,7 +92,7 @@ fn describe() -> Command {
                 .value_name("MEANS")
                 .value_parser(|text: &str| text.parse::<Choice>())
                 .default_value("auto")
-                .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; scx: weights of the BPF scheduler, whose loader must run (pronto expedite scx); auto: nice if it is permitted, else slice"),
+                .help("nice: nice values, which need a privilege; slice: time slices, which need none; nice+slice; scx: weights of the BPF scheduler, whose loader must run (pronto expedite scx); auto: nice if it is permitted, else slice. The actuator cgroup needs prontod"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the closing report as JSON on standard error, with the keys of a coscheduler in pronto coschedule top, except process"))
         .arg(family::argument());
@@ -164,7 +165,7 @@ fn summary(status: &Status) -> String {
         |part: u64| if status.samples == 0 { 0.0 } else { part as f64 * 100.0 / status.samples as f64 };
     let mean = status.worked_us as f64 / status.ticks.max(1) as f64;
     format!(
-        "{} by {} and {}: {} changes of weights; data to be read in {:.1} %, to be sent in {:.1} % of {} samples; a period took {mean:.0} us of \
+        "{} by {} and {}: changes of weights: {}; data to be read in {:.1} %, to be sent in {:.1} % of {} samples; a period took {mean:.0} us of \
          {} us (longest {} us)",
         status.policy,
         status.sensor,

@@ -21,10 +21,12 @@ fn describe() -> Command {
         .about("Prints frequencies, weights and decisions of the coschedulers of this user, until SIGINT")
         .after_help(
             "FREQUENCY is how much a process communicates, in packets of 4096 bytes in its sockets, averaged; CARRIED is what other nodes\n\
-             report for the other ends of its connections. WEIGHT is in percent of an ordinary process. CHANGES counts since the start.\n\n\
+             report for the other ends of its connections. WEIGHT is in percent of an ordinary process. CHANGES counts since the start.\n\
+             The time per period is that from the begin to the end of its work, waits for a CPU included; with the sensor scx also the time of\n\
+             the samples in the kernel, which alone have a bound. Sockets are those that the last period has read.\n\n\
              --json prints an array of coschedulers, each with process (id, and started in ticks since the machine started), policy,\n\
              sensor, actuator, period_us, sockets, ticks (periods), samples (one per process and period), with_received, with_sent, changes,\n\
-             worked_us, longest_us, and processes: pid, command, group, frequency and carried (packets), weight, past (P, millionths),\n\
+             worked_us, longest_us, is_without_loader (weights wait for pronto expedite scx), and processes: pid, command, group, frequency and carried (packets), weight, past (P, millionths),\n\
              changes, is_refused.\n\n\
              Examples:\n  pronto coschedule top\n  pronto coschedule top --count 1 --json",
         )
@@ -74,7 +76,7 @@ fn text(services: &[Service]) -> String {
         let mean = coscheduler.worked_us as f64 / coscheduler.ticks.max(1) as f64;
         let _ = writeln!(
             text,
-            "process {}: {} by {} and {}, every {} ms; {} sockets; data to be read in {:.1} %, to be sent in {:.1} % of samples; {mean:.0} us per \
+            "process {}: {} by {} and {}, every {} ms; sockets: {}; data to be read in {:.1} %, to be sent in {:.1} % of samples; {mean:.0} us per \
              period\n\n{:>8}  {:15} {:12} {:>9} {:>9} {:>6} {:>5} {:>8}",
             process.id,
             coscheduler.policy,
@@ -93,6 +95,9 @@ fn text(services: &[Service]) -> String {
             "P",
             "CHANGES",
         );
+        if coscheduler.is_without_loader {
+            text.push_str("no weights: the loader has ended; start pronto expedite scx\n");
+        }
         for row in &coscheduler.processes {
             let _ = writeln!(
                 text,

@@ -44,9 +44,9 @@ fn describe() -> Command {
             .help(help)
     };
     Command::new("scx")
-        .about("Replaces the kernel's scheduler by one that boosts flagged threads and needs no module, until SIGINT")
+        .about("Replaces the kernel's scheduler by one that boosts flagged threads without a module, and coschedules, until SIGTERM")
         .after_help(
-            "For nodes with boost = \"scx\". The BPF scheduler schedules all ordinary threads of the machine (Linux 6.12 or later, root). It\n\
+            "For nodes with boost = \"scx\", and for coschedulers with the actuator scx. The BPF scheduler schedules all ordinary threads of the machine (Linux 6.12 or later, root). It\n\
              ends with this command, however that ends: by SIGINT, SIGTERM or SIGHUP, killed, or because the kernel ejects the scheduler,\n\
              whose reason is printed then (exit code 1). kernel/scx/README.md describes how to build it, and its limits.\n\n\
              Example:\n  pronto expedite scx --group pronto",
@@ -58,7 +58,7 @@ fn describe() -> Command {
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
                 .default_value(SOCKET)
-                .help("Socket for requests; nodes use the default"),
+                .help("Socket for requests; nodes and coschedulers find the default only"),
         )
         .arg(
             Arg::new("group")
@@ -96,7 +96,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mut loaded = Loaded::load(object, &settings, messages)?;
     let mut server = Server::listen(socket, group)?;
     write_stdout(&format!(
-        "the scheduler pronto is active; threads are flagged through {}; ends on SIGINT or SIGTERM\n",
+        "the scheduler pronto is active; threads are flagged through {}; ends on SIGINT, SIGTERM or SIGHUP\n",
         socket.display()
     ))?;
     for _ in 0..STARTS {
