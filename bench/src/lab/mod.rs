@@ -27,7 +27,7 @@ pub(crate) struct Lab {
     pub(crate) module: Option<&'static str>,
     /// Folders of BPF programs to build first; [`bpf`] returns the paths of their objects in the machine.
     pub(crate) bpf: &'static [&'static str],
-    /// Whether to copy this host's Open MPI for the machine first; [`open_mpi`] returns it there.
+    /// Whether to copy this host's Open MPI for the machine first; [`open_mpi()`] returns it there.
     pub(crate) open_mpi: bool,
     /// Limit in seconds, including the boot, after which the machine is ended.
     pub(crate) limit: u32,
