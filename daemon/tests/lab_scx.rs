@@ -187,6 +187,9 @@ fn the_scheduler_starts_again_after_a_change_of_cpus() {
     let _alone = alone();
     let hogs: Vec<_> = (0..3).map(|_| Hog::start()).collect();
     let mut loader = Loader::start();
+    let mut queue = Queue::new();
+    queue.fill();
+    let coscheduled = Coscheduled::with(&FOLLOWS, queue.end().into());
     for state in ["0", "1"] {
         fs::write("/sys/devices/system/cpu/cpu1/online", state).unwrap();
         let mut line = String::new();
@@ -194,7 +197,11 @@ fn the_scheduler_starts_again_after_a_change_of_cpus() {
         assert!(line.ends_with("; starting it again\n"), "{line}");
         until("the scheduler runs", || name() == "pronto");
         hogs.iter().for_each(Hog::runs_on);
+        until("the weight follows the queues", || number("weight") >= 300.0);
     }
+    queue.empty();
+    until("the weight follows the queues", || number("weight") == 100.0);
+    drop(coscheduled);
     loader.signal(Signal::SIGTERM);
     let (succeeded, text, errors) = loader.end();
     assert!(succeeded, "{text}{errors}");
@@ -298,24 +305,6 @@ fn number(key: &str) -> f64 {
     value[..value.find(|end: char| !end.is_ascii_digit() && end != '.').unwrap()].parse().unwrap()
 }
 
-/// The second CPU, offline until this is dropped.
-struct Offline;
-
-impl Offline {
-    const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
-
-    fn new() -> Self {
-        fs::write(Self::ONLINE, "0").unwrap();
-        Self
-    }
-}
-
-impl Drop for Offline {
-    fn drop(&mut self) {
-        fs::write(Self::ONLINE, "1").unwrap();
-    }
-}
-
 /// Options by which the weight of a program follows its queues in the kernel.
 const FOLLOWS: [&str; 6] = ["--policy", "pred", "--past", "0.5", "--sensor", "scx"];
 
@@ -380,29 +369,6 @@ fn the_weight_of_a_program_follows_its_queues_in_the_kernel() {
     let after = ratio(coscheduled.program, other.0.id());
     assert!((0.7..1.4).contains(&after), "{after} after the end of the coscheduler");
     drop((coscheduled, other, loader));
-}
-
-#[test]
-#[ignore = "runs in the lab: cargo xtask lab test"]
-fn the_weight_follows_the_queues_again_after_a_change_of_cpus() {
-    let _alone = alone();
-    let other = Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
-    let other = Hog(other);
-    let mut loader = Loader::start();
-    let mut queue = Queue::new();
-    let coscheduled = Coscheduled::with(&FOLLOWS, queue.end().into());
-    queue.fill();
-    until("the weight has followed", || number("weight") >= 300.0);
-    let offline = Offline::new();
-    let mut line = String::new();
-    loader.output.read_line(&mut line).unwrap();
-    assert!(line.ends_with("; starting it again\n"), "{line}");
-    until("the scheduler runs", || name() == "pronto");
-    until("the process has its weight again", || ratio(coscheduled.program, other.0.id()) > 2.2);
-    queue.empty();
-    until("the weight has followed", || number("weight") == 100.0);
-    // The loader ends first, so that it need not start once more.
-    drop((coscheduled, other, loader, offline));
 }
 
 /// A process with 4,000 sockets: a sample takes longer than a period.
