@@ -69,23 +69,29 @@ impl Mpi {
 }
 
 impl Ran {
-    /// Runs the program by this command. When its ranks are connected, `beside` starts what is to run until it ends.
+    /// Runs the program by this command. Once its ranks are connected, `background` starts other processes, which run until the program ends.
     pub(crate) fn of<T>(
         command: &mut Command,
-        beside: impl FnOnce() -> anyhow::Result<T>,
+        background: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<Self> {
         let runner = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {runner}"))?;
         let stdout = child.stdout.take().context("the child has no standard output")?;
-        let (mut output, mut text) = (BufReader::new(stdout), String::new());
-        let connected = output.read_line(&mut text).context("reading from a child")? > 0;
-        let running = connected.then(beside);
-        output.read_to_string(&mut text).context("reading from a child")?;
-        let ended = child.wait_with_output().with_context(|| format!("waiting for {runner}"))?;
-        running.transpose()?;
-        if !ended.status.success() {
-            let stderr = String::from_utf8_lossy(&ended.stderr);
+        let mut stderr = child.stderr.take().context("the child has no standard error")?;
+        let (mut output, mut text, mut errors) = (BufReader::new(stdout), String::new(), Vec::new());
+        std::thread::scope(|scope| {
+            // Otherwise a child that writes many errors would wait for a reader.
+            let reader = scope.spawn(|| stderr.read_to_end(&mut errors));
+            let is_connected = output.read_line(&mut text).context("reading from a child")? > 0;
+            let running = is_connected.then(background);
+            output.read_to_string(&mut text).context("reading from a child")?;
+            running.transpose()?;
+            let read = reader.join().map_err(|_| anyhow::anyhow!("reading from a child panicked"))?;
+            read.map(drop).context("reading from a child")
+        })?;
+        if !child.wait().with_context(|| format!("waiting for {runner}"))?.success() {
+            let stderr = String::from_utf8_lossy(&errors);
             bail!("{runner}: {}", stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed"));
         }
         parse(&text)

@@ -98,8 +98,8 @@ impl Row {
 
     fn round(&mut self, machine: &Machine, mpi: &OpenMpi, times: u32) -> anyhow::Result<()> {
         let counted = machine.counters(Setting::Module)?;
-        let beside = || Load::start_all(Kind::Compute, self.hogs, 0);
-        self.rounds.push(Ran::of(&mut self.command(mpi, times), beside)?);
+        let background = || Load::start_all(Kind::Compute, self.hogs, 0);
+        self.rounds.push(Ran::of(&mut self.command(mpi, times), background)?);
         self.counters.add(&machine.counters(Setting::Module)?.since(&counted));
         Ok(())
     }
