@@ -1,5 +1,6 @@
 //! Programs that the lab needs on this machine: QEMU, and the programs that build the image.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
@@ -12,6 +13,14 @@ use crate::tools::{WAIT_FOR_LOCK, find, is_root};
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
 const QEMU_PACKAGE: &str = "qemu-system-x86";
+
+/// The first version of QEMU that divides the time until the machine's next timer among the CPUs (docs/measuring.md). With older ones,
+/// a CPU that computes delays the others by milliseconds in virtual time.
+const OLDEST: Version = Version(8, 1);
+
+/// Major and minor number of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(u32, u32);
 
 /// A program, and the Debian package that contains it.
 const BUILDERS: &[(&str, &str)] = &[
@@ -29,7 +38,24 @@ const SYSTEM_BUILDERS: &[(&str, &str)] = &[("mmdebstrap", "mmdebstrap"), ("chroo
 
 /// Returns whether the programs for running a machine are installed.
 pub(super) fn can_run() -> bool {
-    find(QEMU).is_some() && find("setpriv").is_some()
+    is_present(QEMU) && is_present("setpriv")
+}
+
+/// Returns whether a program is installed, and new enough.
+fn is_present(program: &str) -> bool {
+    find(program)
+        .is_some_and(|path| program != QEMU || version(&path).is_some_and(|version| version >= OLDEST))
+}
+
+/// Returns the version that QEMU prints.
+fn version(qemu: &Path) -> Option<Version> {
+    let output = Command::new(qemu).arg("--version").stdin(Stdio::null()).output().ok()?;
+    version_in(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn version_in(text: &str) -> Option<Version> {
+    let mut numbers = text.strip_prefix("QEMU emulator version ")?.split(|end: char| !end.is_ascii_digit());
+    Some(Version(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Returns the reason if the lab cannot run here and cannot install the missing programs.
@@ -37,7 +63,7 @@ pub(crate) fn unavailable() -> Option<String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("the lab's machine needs Linux on x86-64".to_owned());
     }
-    let packages = missing(needed(), |program| find(program).is_some());
+    let packages = missing(needed(), is_present);
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     lacking(&packages, debian(&release).is_some(), is_root().unwrap_or(false))
 }
@@ -49,7 +75,7 @@ fn lacking(packages: &[String], is_debian: bool, is_root: bool) -> Option<String
         (true, false) => "`cargo xtask lab build` prints the command that installs them",
         (false, _) => "install them (these are Debian's names)",
     };
-    Some(format!("missing packages: {}; {why}", packages.join(" ")))
+    Some(format!("missing or old packages: {}; {why}", list(packages)))
 }
 
 /// Returns whether this is a machine of continuous integration, on which no test may be skipped.
@@ -57,7 +83,7 @@ pub(crate) fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }
 
-/// Installs the missing programs, if that is possible without a password. QEMU comes from backports.
+/// Installs the missing programs, and QEMU if it is too old, if that is possible without a password. QEMU comes from backports.
 ///
 /// # Errors
 /// A program is missing and this user may not install it (the error contains the command to run), or the installation failed.
@@ -74,32 +100,41 @@ pub(super) fn provide_for_systems(cache: &Cache, held: &Lock) -> Result<()> {
 }
 
 fn install(cache: &Cache, _held: &Lock, needed: Vec<(&str, &str)>) -> Result<()> {
-    let packages = missing(needed.iter().copied(), |program| find(program).is_some());
+    let packages = missing(needed.iter().copied(), is_present);
     if packages.is_empty() {
         return Ok(());
     }
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let Some(codename) = debian(&release) else {
-        bail!("missing programs; install (Debian's package names): {}", packages.join(" "));
+        bail!("missing or old programs; install (Debian's package names): {}", list(&packages));
     };
     let apt = Apt::host(cache, codename)?;
     let suite = backports(codename);
     let options = ["install", "-y", "-q", "--no-install-recommends", "-t", &suite];
     if !is_root()? {
         let (apt, options, packages) = (apt.command_line(), options.join(" "), packages.join(" "));
-        bail!("missing programs; run: sudo sh -c '{apt} update && {apt} {options} {packages}'");
+        bail!("missing or old programs; run: sudo sh -c '{apt} update && {apt} {options} {packages}'");
     }
     apt.update("lists for this machine")?;
-    eprintln!("lab: installing {}", packages.join(" "));
+    eprintln!("lab: installing {}", list(&packages));
     let mut install: Command = apt.command("apt-get");
     install.arg(WAIT_FOR_LOCK);
     // stdout is reserved for the output of the command in the lab.
     let status =
         install.args(options).args(&packages).stdin(Stdio::null()).stdout(std::io::stderr()).status()?;
-    if !status.success() || !missing(needed.into_iter(), |program| find(program).is_some()).is_empty() {
-        bail!("apt-get could not install {}", packages.join(" "));
+    if !status.success() || !missing(needed.into_iter(), is_present).is_empty() {
+        bail!("apt-get could not install {}", list(&packages));
     }
     Ok(())
+}
+
+/// Returns the names of packages for a message, each with its oldest usable version if there is one.
+fn list(packages: &[String]) -> String {
+    let named = |name: &String| match name.as_str() {
+        QEMU_PACKAGE => format!("{name} ({}.{} or newer)", OLDEST.0, OLDEST.1),
+        _ => name.clone(),
+    };
+    packages.iter().map(named).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the programs of every lab, and their packages.
@@ -138,6 +173,23 @@ mod tests {
         assert_eq!(missing(needed(), |program| !["objcopy", "readelf"].contains(&program)), ["binutils"]);
         assert_eq!(missing(needed(), |program| program != QEMU), [QEMU_PACKAGE]);
         assert!(missing(needed(), |_| true).is_empty());
+    }
+
+    #[test]
+    fn an_old_qemu_is_recognised() {
+        let debian_12 =
+            "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright (c) 2003\n";
+        let newer = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)\n";
+        assert_eq!(version_in(debian_12), Some(Version(7, 2)));
+        assert!(version_in(debian_12) < Some(OLDEST));
+        assert_eq!(version_in(newer), Some(Version(10, 0)));
+        assert!(version_in(newer) >= Some(OLDEST));
+        assert_eq!(version_in("QEMU emulator version 8.1\n"), Some(OLDEST));
+        assert_eq!(version_in("qemu: no such file"), None);
+        assert_eq!(
+            list(&["kmod".to_owned(), QEMU_PACKAGE.to_owned()]),
+            "kmod qemu-system-x86 (8.1 or newer)"
+        );
     }
 
     #[test]
