@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
+use nix::time::{ClockId, clock_gettime};
 use pronto_expedite::scx::{Prediction, PredictionTerms};
 use pronto_sched_policy::policy::auto::{Auto, Change, Interval};
 use pronto_sched_policy::policy::coschedule::Policy as Rule;
@@ -111,6 +112,7 @@ pub struct Coscheduler {
     /// Everything was restored.
     has_ended: bool,
     last_scan: Option<Instant>,
+    /// CPU time of the last scan. A wait for the loader of the BPF scheduler is not in it.
     scan_took: Duration,
     totals: Totals,
 }
@@ -156,7 +158,7 @@ struct Process {
 /// Shortest time between two searches for processes and sockets.
 const SCAN_PERIOD: Duration = Duration::from_millis(100);
 
-/// Share of a CPU for these searches: a search that takes longer is repeated later.
+/// Share of a CPU for these searches: after one that takes more CPU time, the next one comes later.
 const SCAN_SHARE: u32 = 50;
 
 impl Coscheduler {
@@ -196,11 +198,12 @@ impl Coscheduler {
         let begun = now();
         let mut problems = Vec::new();
         if self.last_scan.is_none_or(|last| begun.duration_since(last) >= self.scan_period()) {
+            let cpu_time = own_cpu_time();
             let found: BTreeSet<_> = self.scan().into_iter().collect();
             problems.extend(found.difference(&self.reported).cloned());
             self.reported = found;
             self.last_scan = Some(begun);
-            self.scan_took = begun.elapsed();
+            self.scan_took = own_cpu_time().saturating_sub(cpu_time);
         }
         let sampled = self.sensor.sample();
         let failed_before = core::mem::replace(&mut self.samples_fail, sampled.is_err());
@@ -577,6 +580,11 @@ impl Process {
 #[expect(clippy::disallowed_methods, reason = "the periods of the coscheduler are real time")]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// Returns the CPU time of the calling thread.
+fn own_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]

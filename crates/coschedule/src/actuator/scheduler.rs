@@ -46,7 +46,7 @@ impl SchedulerWeights {
         Ok(Self { loader: loader.into(), connection, sources: BTreeMap::new() })
     }
 
-    /// Gives a process its weight; if the loader has ended, when another one runs.
+    /// Gives a process its weight; if the loader has ended or does not reply, when one does.
     pub(super) fn set(&mut self, process: Identity, weight: Weight) -> Result<bool, ActuateError> {
         if self.weight(process) == weight {
             return Ok(false);
@@ -58,7 +58,7 @@ impl SchedulerWeights {
         Ok(true)
     }
 
-    /// Lets the weight of a process follow its queues; if the loader has ended, when another one runs.
+    /// Lets the weight of a process follow its queues; if the loader has ended or does not reply, when one does.
     pub(super) fn predict(&mut self, process: Identity, terms: PredictionTerms) -> Result<(), ActuateError> {
         self.send_or_keep(process, Source::Queues(terms))
     }
@@ -69,22 +69,23 @@ impl SchedulerWeights {
         self.connection.prediction(main_thread.as_fd()).ok()
     }
 
-    /// Returns whether the loader has ended. [`Self::adopt`] looks for another one.
+    /// Returns whether the loader has ended, or did not reply. [`Self::adopt`] connects again.
     pub(super) fn is_without_loader(&self) -> bool {
         self.connection.is_closed()
     }
 
     fn send_or_keep(&mut self, process: Identity, source: Source) -> Result<(), ActuateError> {
         match self.send(process, source) {
-            Ok(()) | Err(Refused::Ended) => {}
-            Err(refused) => return Err(refused.into()),
+            Err(refused) if !is_later(refused) => return Err(refused.into()),
+            _ => {}
         }
         self.sources.insert(process, source);
         Ok(())
     }
 
     /// Removes the weights of processes that do not belong to a group any more, and forgets those that have ended. Connects again if the
-    /// loader has ended, and gives the processes their weights again. One that is refused is forgotten; returns the first reason.
+    /// loader has ended or did not reply, and gives the processes their weights again. One that is refused is forgotten; returns the first
+    /// reason.
     pub(super) fn adopt(&mut self, processes: &BTreeMap<Identity, u32>) -> Result<(), ActuateError> {
         let gone: Vec<_> =
             self.sources.keys().filter(|process| !processes.contains_key(process)).copied().collect();
@@ -105,8 +106,8 @@ impl SchedulerWeights {
         let mut result = Ok(());
         for (process, source) in core::mem::take(&mut self.sources) {
             match self.send(process, source) {
-                Ok(()) => drop(self.sources.insert(process, source)),
-                Err(refused) => result = result.and_then(|()| Err(refused.into())),
+                Err(refused) if !is_later(refused) => result = result.and_then(|()| Err(refused.into())),
+                _ => drop(self.sources.insert(process, source)),
             }
         }
         result
@@ -158,6 +159,11 @@ impl SchedulerWeights {
     fn hundredths(weight: Weight) -> u16 {
         u16::try_from(weight.as_hundredths()).unwrap_or(u16::MAX)
     }
+}
+
+/// Returns whether a refusal is one of the connection, after which the next one gets all sources.
+fn is_later(refused: Refused) -> bool {
+    matches!(refused, Refused::Ended | Refused::Silent)
 }
 
 #[cfg(test)]
@@ -282,6 +288,38 @@ mod tests {
         let expected = [(first.id.cast_signed(), double), (second.id.cast_signed(), triple)];
         assert_eq!(after, BTreeMap::from(expected));
         drop(weights);
+    }
+
+    /// Shows: operations.coschedule-scx-silent
+    #[test]
+    fn weights_are_given_when_a_silent_loader_replies_again() {
+        if !nix::unistd::geteuid().is_root() {
+            return pronto_skip::because("needs root");
+        }
+        let (loader, sleeper) = (loader("silent"), Sleeper::start());
+        let (process, double) = (sleeper.identity(), Weight::hundredths(200));
+        let (table, mut server) = (Table::default(), Server::listen(&loader, None).unwrap());
+        let mut turn = || server.turn(Duration::from_millis(1), &table).unwrap();
+        let mut weights = std::thread::scope(|scope| {
+            let user = scope.spawn(|| SchedulerWeights::connect_to(&loader).unwrap());
+            while !user.is_finished() {
+                turn();
+            }
+            user.join().unwrap()
+        });
+        // A loader that loads the scheduler again replies to nobody meanwhile.
+        weights.connection.limit_replies(Duration::from_millis(20)).unwrap();
+        assert!(weights.set(process, double).unwrap());
+        assert!(weights.is_without_loader());
+        assert_eq!(weights.weight(process), double);
+        std::thread::scope(|scope| {
+            let user = scope.spawn(|| weights.adopt(&BTreeMap::from([(process, 1)])).unwrap());
+            while !user.is_finished() {
+                turn();
+            }
+        });
+        assert_eq!(table.0.take(), BTreeMap::from([(process.id.cast_signed(), double)]));
+        assert!(!weights.is_without_loader());
     }
 
     #[test]

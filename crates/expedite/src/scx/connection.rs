@@ -61,8 +61,11 @@ impl Scheduler {
         Ok(Self { socket: Mutex::new(socket) })
     }
 
-    /// Sets the longest wait for a reply.
-    pub(super) fn limit_replies(&self, limit: Duration) -> Result<(), Refused> {
+    /// Sets the longest wait for a reply, which is 5 s for a new connection. Zero waits without a limit.
+    ///
+    /// # Errors
+    /// The kernel does not accept it.
+    pub fn limit_replies(&self, limit: Duration) -> Result<(), Refused> {
         limit_replies(&self.socket.lock().unwrap_or_else(PoisonError::into_inner), limit)
             .map_err(Refused::System)
     }
