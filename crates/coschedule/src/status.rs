@@ -42,7 +42,7 @@ pub struct Status {
     pub worked_us: u64,
     /// The longest work of a period, in microseconds.
     pub longest_us: u64,
-    /// The loader of the BPF scheduler has ended, so all weights are ordinary until another one runs.
+    /// The loader of the BPF scheduler has ended or does not reply, so all weights are ordinary until one does.
     #[serde(default)]
     pub is_without_loader: bool,
     /// The processes.

@@ -76,13 +76,14 @@ impl Accelerator {
         options
     }
 
-    /// Returns the name that marks a result.
-    pub(super) fn name(self) -> String {
-        match self {
-            Self::Emulation => "QEMU, emulation".to_owned(),
-            Self::VirtualTime => format!("QEMU, virtual time, {} ns an instruction", 1 << SHIFT),
+    /// Returns the name that marks a result. `version` is that of QEMU.
+    pub(super) fn name(self, version: Option<&str>) -> String {
+        let kind = match self {
+            Self::Emulation => "emulation".to_owned(),
+            Self::VirtualTime => format!("virtual time, {} ns an instruction", 1 << SHIFT),
             Self::Kvm => "KVM".to_owned(),
-        }
+        };
+        format!("QEMU {}, {kind}", version.unwrap_or("of unknown version"))
     }
 }
 
@@ -95,6 +96,10 @@ mod tests {
         let options = Accelerator::VirtualTime.options();
         assert!(options.contains(&"tcg,thread=single".to_owned()), "{options:?}");
         assert!(options.contains(&"sleep=off,shift=1".to_owned()), "{options:?}");
+        assert_eq!(
+            Accelerator::VirtualTime.name(Some("10.0.2")),
+            "QEMU 10.0.2, virtual time, 2 ns an instruction"
+        );
         assert!(!Accelerator::Emulation.options().contains(&"-icount".to_owned()));
     }
 }

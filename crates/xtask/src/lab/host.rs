@@ -1,6 +1,5 @@
 //! Programs that the lab needs on this machine: QEMU, and the programs that build the image.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
@@ -16,11 +15,10 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 
 /// The first version of QEMU that divides the time until the machine's next timer among the CPUs (docs/measuring.md). With older ones,
 /// a CPU that computes delays the others by milliseconds in virtual time.
-const OLDEST: Version = Version(8, 1);
+const OLDEST: Version = (8, 1);
 
 /// Major and minor number of a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u32, u32);
+type Version = (u32, u32);
 
 /// A program, and the Debian package that contains it.
 const BUILDERS: &[(&str, &str)] = &[
@@ -43,19 +41,23 @@ pub(super) fn can_run() -> bool {
 
 /// Returns whether a program is installed, and new enough.
 fn is_present(program: &str) -> bool {
-    find(program)
-        .is_some_and(|path| program != QEMU || version(&path).is_some_and(|version| version >= OLDEST))
+    find(program).is_some() && (program != QEMU || version().is_some_and(|text| is_new_enough(&text)))
 }
 
-/// Returns the version that QEMU prints.
-fn version(qemu: &Path) -> Option<Version> {
-    let output = Command::new(qemu).arg("--version").stdin(Stdio::null()).output().ok()?;
-    version_in(&String::from_utf8_lossy(&output.stdout))
+/// Returns the version of QEMU, such as `10.0.2`.
+pub(super) fn version() -> Option<String> {
+    let output = Command::new(find(QEMU)?).arg("--version").stdin(Stdio::null()).output().ok()?;
+    version_in(&String::from_utf8_lossy(&output.stdout)).map(str::to_owned)
 }
 
-fn version_in(text: &str) -> Option<Version> {
-    let mut numbers = text.strip_prefix("QEMU emulator version ")?.split(|end: char| !end.is_ascii_digit());
-    Some(Version(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+fn version_in(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("QEMU emulator version ")?;
+    rest.split(|end: char| !end.is_ascii_digit() && end != '.').next()
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version.split('.').map(str::parse);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= OLDEST)
 }
 
 /// Returns the reason if the lab cannot run here and cannot install the missing programs.
@@ -179,13 +181,17 @@ mod tests {
     fn an_old_qemu_is_recognised() {
         let debian_12 =
             "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright (c) 2003\n";
-        let newer = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)\n";
-        assert_eq!(version_in(debian_12), Some(Version(7, 2)));
-        assert!(version_in(debian_12) < Some(OLDEST));
-        assert_eq!(version_in(newer), Some(Version(10, 0)));
-        assert!(version_in(newer) >= Some(OLDEST));
-        assert_eq!(version_in("QEMU emulator version 8.1\n"), Some(OLDEST));
+        assert_eq!(version_in(debian_12), Some("7.2.22"));
+        assert_eq!(
+            version_in("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)\n"),
+            Some("10.0.2")
+        );
+        assert_eq!(version_in("QEMU emulator version 8.1\n"), Some("8.1"));
         assert_eq!(version_in("qemu: no such file"), None);
+        assert_eq!(
+            ["7.2.22", "8.0.5", "8", "", "8.1", "8.2.0", "10.0.2"].map(is_new_enough),
+            [false, false, false, false, true, true, true]
+        );
         assert_eq!(
             list(&["kmod".to_owned(), QEMU_PACKAGE.to_owned()]),
             "kmod qemu-system-x86 (8.1 or newer)"

@@ -217,7 +217,7 @@ impl<'a> Machine<'a> {
         let variables = std::env::vars()
             .filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start)))
             .map(|(name, value)| format!("{name}={value}"))
-            .chain([format!("{VARIABLE}={}", self.accelerator.name())])
+            .chain([self.named()])
             .chain(self.variables.iter().cloned())
             .collect();
         self.start(Talk::Output, variables, words.to_vec(), limit)
@@ -239,7 +239,7 @@ impl<'a> Machine<'a> {
         let variables = vec![
             format!("LAB_TERMINAL=rows {rows} cols {columns}"),
             format!("TERM={terminal}"),
-            format!("{VARIABLE}={}", self.accelerator.name()),
+            self.named(),
         ];
         let settings = progress::output(Command::new("stty").arg("-g").stdin(Stdio::inherit())).ok();
         let ending =
@@ -294,6 +294,11 @@ impl<'a> Machine<'a> {
             let _ = thread.join();
         }
         Ok(ending)
+    }
+
+    /// Returns the variable that marks results.
+    fn named(&self) -> String {
+        format!("{VARIABLE}={}", self.accelerator.name(host::version().as_deref()))
     }
 
     fn command(&self, talk: Talk) -> Result<Command> {

@@ -96,7 +96,9 @@ fn text(services: &[Service]) -> String {
             "CHANGES",
         );
         if coscheduler.is_without_loader {
-            text.push_str("no weights: the loader has ended; start pronto expedite scx\n");
+            text.push_str(
+                "no weights: the loader has ended or does not reply; check that pronto expedite scx runs\n",
+            );
         }
         for row in &coscheduler.processes {
             let _ = writeln!(
