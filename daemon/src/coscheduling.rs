@@ -15,6 +15,7 @@ use pronto::rpc::Peer;
 use pronto::{
     Builder, Config, CoscheduleConfig, CoscheduleGroup, Message, Node, NodeHost, NodeId, PastConfig, Payload,
 };
+use pronto_coschedule::actuator::Restored;
 use pronto_coschedule::group::Members;
 use pronto_coschedule::sensor::Choice as Sensor;
 use pronto_coschedule::service::default_state;
@@ -60,6 +61,15 @@ const QUEUE: usize = 256;
 
 /// Periods after which a daemon without anything to report makes itself known again.
 const GREETING: u64 = 100;
+
+/// Periods after which a node is no longer taken for the place of an address, unless it reports a connection of it again.
+const LIFE_OF_PLACE: u64 = 1_000;
+
+/// Largest number of addresses whose nodes are remembered. Reports about others go to all nodes.
+const PLACES: usize = 4_096;
+
+/// Longest sleep, after which a stop is noticed.
+const SLEEP: Duration = Duration::from_millis(100);
 
 /// The part of coscheduling that has to exist before the node starts.
 pub(crate) struct Prepared {
@@ -156,11 +166,8 @@ impl Prepared {
         let (policy, sensor) = (self.settings.policy, self.settings.sensor.name());
         let groups = self.settings.groups.len();
         let (mut service, restored) = Service::begin(self.settings).context("coschedule")?;
-        if restored.restored > 0 {
-            eprintln!(
-                "prontod: coschedule: restored {} weights that a killed process had left",
-                restored.restored
-            );
+        if let Some(words) = restored.in_words() {
+            eprintln!("prontod: coschedule: an earlier process was killed: {words}");
         }
         let actuator = service.coscheduler().actuator();
         eprintln!(
@@ -179,6 +186,9 @@ impl Prepared {
         let thread = thread.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 exchange.receive(&received, &mut service);
+                if !service.pause().is_zero() {
+                    continue;
+                }
                 for problem in service.work() {
                     eprintln!("prontod: coschedule: {problem}");
                 }
@@ -186,8 +196,13 @@ impl Prepared {
                     exchange.send(service.coscheduler().reports());
                 }
             }
-            if let Err(error) = service.end() {
-                eprintln!("prontod: coschedule: weights may be left changed: {error}");
+            match service.end() {
+                Ok((_, Restored { refused: 0, .. })) => {}
+                Ok((_, restored)) => {
+                    let words = restored.in_words().unwrap_or_default();
+                    eprintln!("prontod: coschedule: {words}");
+                }
+                Err(error) => eprintln!("prontod: coschedule: weights may be left changed: {error}"),
             }
         });
         Ok(Coscheduling { stop, thread: thread.context("starting a thread")? })
@@ -207,20 +222,22 @@ impl Coscheduling {
 /// The exchange of reports with other nodes.
 struct Exchange {
     peers: BTreeMap<u16, Peer<NodeHost>>,
-    /// The nodes that have reported connections from an address; usually one.
-    places: BTreeMap<IpAddr, BTreeSet<u16>>,
+    /// The nodes that have reported connections from an address, usually one, each with the period of its last report.
+    places: BTreeMap<IpAddr, BTreeMap<u16, u64>>,
     periods: u64,
 }
 
 impl Exchange {
-    /// Passes the reports that arrive until the next period to the coscheduler.
+    /// Passes reports that arrive until the next period to the coscheduler, for a short time and a number of messages: however many arrive,
+    /// the period begins.
     fn receive(&mut self, received: &Receiver<(Peer<NodeHost>, Pressure)>, service: &mut Service) {
-        loop {
-            let (peer, pressure) = match received.recv_timeout(service.pause()) {
+        for _ in 0..QUEUE {
+            let pause = service.pause().min(SLEEP);
+            let (peer, pressure) = match received.recv_timeout(pause) {
                 Ok(received) => received,
                 Err(RecvTimeoutError::Timeout) => return,
                 // There is no handler: the policy needs no reports.
-                Err(RecvTimeoutError::Disconnected) => return std::thread::park_timeout(service.pause()),
+                Err(RecvTimeoutError::Disconnected) => return std::thread::park_timeout(pause),
             };
             let node = peer.node().0;
             self.peers.entry(node).or_insert(peer);
@@ -233,17 +250,34 @@ impl Exchange {
                 (connection, Level::fixed(report.level))
             });
             let reports: Vec<_> = reports.collect();
-            for (connection, _) in &reports {
-                self.places.entry(connection.remote.ip()).or_default().insert(node);
-            }
+            reports.iter().for_each(|(connection, _)| self.place(connection.remote.ip(), node));
             service.coscheduler().receive(node, reports);
         }
+    }
+
+    /// Remembers that a node has an address.
+    fn place(&mut self, address: IpAddr, node: u16) {
+        if self.places.len() < PLACES || self.places.contains_key(&address) {
+            self.places.entry(address).or_default().insert(node, self.periods);
+        }
+    }
+
+    /// Forgets the nodes that have not reported an address for long: it may have moved.
+    fn forget_places(&mut self) {
+        let oldest = self.periods.saturating_sub(LIFE_OF_PLACE);
+        self.places.retain(|_, nodes| {
+            nodes.retain(|_, last| *last >= oldest);
+            !nodes.is_empty()
+        });
     }
 
     /// Sends reports to the nodes at the other ends of the connections.
     fn send(&mut self, reports: Vec<(Connection, Level)>) {
         let greets = self.periods.is_multiple_of(GREETING);
         self.periods += 1;
+        if greets {
+            self.forget_places();
+        }
         let mut by_node: BTreeMap<u16, Vec<Report>> = BTreeMap::new();
         for (connection, level) in reports {
             let report = Report {
@@ -253,7 +287,8 @@ impl Exchange {
                 level: level.as_fixed(),
             };
             let places = self.places.get(&connection.local.ip());
-            let nodes = places.map_or_else(|| self.peers.keys().copied().collect(), Clone::clone);
+            let all = || self.peers.keys().copied().collect();
+            let nodes: Vec<_> = places.map_or_else(all, |nodes| nodes.keys().copied().collect());
             nodes.into_iter().for_each(|node| by_node.entry(node).or_default().push(report));
         }
         for (node, peer) in &self.peers {
@@ -352,6 +387,22 @@ mod tests {
             let error = prepare(&config, Node::builder(1)).err().expect(text);
             assert!(format!("{error:#}").contains(named), "{error:#}");
         }
+    }
+
+    #[test]
+    fn places_are_bounded_and_forgotten() {
+        let mut exchange = Exchange { peers: BTreeMap::new(), places: BTreeMap::new(), periods: 0 };
+        let address = |number: usize| IpAddr::from(u128::try_from(number).expect("small").to_be_bytes());
+        for number in 0..PLACES + 10 {
+            exchange.place(address(number), 2);
+        }
+        assert_eq!(exchange.places.len(), PLACES);
+        exchange.periods = LIFE_OF_PLACE;
+        // It has moved to another node.
+        exchange.place(address(0), 3);
+        exchange.periods += 1;
+        exchange.forget_places();
+        assert_eq!(exchange.places, [(address(0), [(3, LIFE_OF_PLACE)].into())].into());
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn the_scheduler_starts_again_after_a_change_of_cpus() {
         fs::write("/sys/devices/system/cpu/cpu1/online", state).unwrap();
         let mut line = String::new();
         loader.output.read_line(&mut line).unwrap();
-        assert!(line.ends_with("; starting it again\n"), "{line}");
+        assert!(line.ends_with("; started it again\n"), "{line}");
         until("the scheduler runs", || name() == "pronto");
         hogs.iter().for_each(Hog::runs_on);
         until("the weight follows the queues", || number("weight") >= 300.0);

@@ -151,8 +151,10 @@ struct Process {
     /// The last report of the scheduler that predicts for it, if one does.
     predicted: Option<Prediction>,
     changes: u64,
-    /// The kernel refused a change, so no other one is attempted.
+    /// The kernel refused the last change. It is attempted again after each scan, and reported once.
     is_refused: bool,
+    /// There was a scan since the last refusal.
+    may_try: bool,
 }
 
 /// Shortest time between two searches for processes and sockets.
@@ -170,9 +172,9 @@ impl Coscheduler {
         let (sensor, actuator) = check(&settings)?;
         journal::make_folder(&settings.state)?;
         let restored = actuator::restore_abandoned(&settings.state)?;
-        let (mut journal, entries) = Journal::open(&journal::own(&settings.state))?;
+        let (mut journal, changes) = Journal::open(&journal::own(&settings.state))?;
         // Of an earlier process with the number of this one.
-        let restored = restored.plus(actuator::restore(entries, &mut journal)?);
+        let restored = restored.plus(actuator::restore(changes, &mut journal)?);
         let begun = Self {
             settings,
             sensor,
@@ -234,15 +236,23 @@ impl Coscheduler {
         let mut problems = Vec::new();
         let mut found: BTreeMap<u32, (usize, Member)> = BTreeMap::new();
         for (number, group) in self.settings.groups.iter().enumerate() {
-            for (pid, member) in group.members.find() {
-                found.entry(pid).or_insert((number, member));
+            match group.members.find() {
+                Ok(members) => members.into_iter().for_each(|(pid, member)| {
+                    found.entry(pid).or_insert((number, member));
+                }),
+                // Without all groups, processes would seem to have left theirs.
+                Err(error) => {
+                    return vec![format!(
+                        "the processes cannot be listed now, so all keep their weights: {error}"
+                    )];
+                }
             }
         }
-        let others = journal::threads_in(&journal::others(&self.settings.state));
+        let others = journal::changes_in(&journal::others(&self.settings.state)).threads;
         let mut taken = BTreeSet::new();
         found.retain(|pid, (_, member)| {
             // A child of such a process has inherited changed values.
-            let is_taken = others.contains(&member.identity) || taken.contains(&member.parent);
+            let is_taken = others.contains_key(&member.identity) || taken.contains(&member.parent);
             if is_taken {
                 taken.insert(*pid);
                 let name = &member.command;
@@ -269,6 +279,13 @@ impl Coscheduler {
                 ..Process::new(group, member)
             });
             process.member.command = command;
+            process.may_try = true;
+            // A weight may have been refused when it was given again.
+            if let (Some(given), false) =
+                (inherited, process.is_refused || self.settings.sensor == SensorChoice::Scheduler)
+            {
+                process.weight = given;
+            }
         }
         // A process that executes another program is not accessible for a moment, so only lasting failures are reported.
         let failed = self.sensor.scan(&pids);
@@ -327,7 +344,8 @@ impl Coscheduler {
                 process.weight.next(level, most, self.actuator.kind().steps())
             }
         };
-        if weight == process.weight || process.is_refused {
+        let is_settled = if process.is_refused { !process.may_try } else { weight == process.weight };
+        if is_settled {
             return;
         }
         let folder = match self.settings.groups.get(process.group).map(|group| &group.members) {
@@ -337,13 +355,16 @@ impl Coscheduler {
         match self.actuator.set(process.member.identity, weight, folder, &mut self.journal) {
             Ok(is_changed) => {
                 process.weight = weight;
+                process.is_refused = false;
                 process.changes += u64::from(is_changed);
                 self.totals.changes += u64::from(is_changed);
             }
             Err(error) => {
-                process.is_refused = true;
-                problems
-                    .push(format!("process {pid} ({}) keeps its weight: {error}", process.member.command));
+                process.may_try = false;
+                if !core::mem::replace(&mut process.is_refused, true) {
+                    let name = &process.member.command;
+                    problems.push(format!("process {pid} ({name}) keeps its weight: {error}"));
+                }
             }
         }
     }
@@ -551,6 +572,7 @@ impl Process {
             predicted: None,
             changes: 0,
             is_refused: false,
+            may_try: true,
         }
     }
 

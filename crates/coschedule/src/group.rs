@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use pronto_expedite::process::descendants;
+use nix::errno::Errno;
+use pronto_expedite::process::try_descendants;
 
-use crate::process::{self, Identity, Stat};
+use crate::process::{self, Identity, Stat, unless_gone};
 
 /// Longest name of a process in `/proc` (`TASK_COMM_LEN` without the final zero).
 const NAME: usize = 15;
@@ -40,52 +42,77 @@ pub struct Member {
 impl Members {
     /// Returns the processes that belong to the group now. Processes that end meanwhile may be missing. This process belongs only to
     /// [`Self::Own`].
-    #[must_use]
-    pub fn find(&self) -> BTreeMap<u32, Member> {
+    ///
+    /// # Errors
+    /// The processes cannot be listed now, for example because this process has too many open files.
+    pub fn find(&self) -> io::Result<BTreeMap<u32, Member>> {
         let mut pids = match self {
-            Self::DescendantsOf(pid) => descendants(*pid).into_iter().collect(),
+            Self::DescendantsOf(pid) => try_descendants(*pid)?.into_iter().collect(),
             Self::Own => [std::process::id()].into(),
-            Self::Family(pid) => with_descendants([*pid].into()),
-            Self::Named(name) => with_descendants(named(name)),
-            Self::ControlGroup(folder) => in_control_group(folder),
+            Self::Family(pid) => with_descendants([*pid].into())?,
+            Self::Named(name) => with_descendants(named(name)?)?,
+            Self::ControlGroup(folder) => in_control_group(folder)?,
         };
         if *self != Self::Own {
             pids.remove(&std::process::id());
         }
-        let member = |pid: u32| {
-            let stat = Stat::of(pid).ok()?;
-            Some((pid, Member { identity: stat.identity, parent: stat.parent, command: stat.command }))
-        };
-        pids.into_iter().filter_map(member).collect()
+        let mut members = BTreeMap::new();
+        for pid in pids {
+            let Some(stat) = unless_gone(Stat::of(pid))? else { continue };
+            let member = Member { identity: stat.identity, parent: stat.parent, command: stat.command };
+            members.insert(pid, member);
+        }
+        Ok(members)
     }
 }
 
-fn with_descendants(pids: BTreeSet<u32>) -> BTreeSet<u32> {
+fn with_descendants(pids: BTreeSet<u32>) -> io::Result<BTreeSet<u32>> {
     let mut all = pids.clone();
-    pids.into_iter().for_each(|pid| all.extend(descendants(pid)));
-    all
+    for pid in pids {
+        all.extend(try_descendants(pid)?);
+    }
+    Ok(all)
 }
 
-fn named(name: &str) -> BTreeSet<u32> {
+fn named(name: &str) -> io::Result<BTreeSet<u32>> {
     // A name may be cut within a character.
     let name = &name.as_bytes()[..name.len().min(NAME)];
-    let is_named = |pid: &u32| {
-        let command = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-        command.strip_suffix(b"\n") == Some(name)
-    };
-    process::all().into_iter().filter(is_named).collect()
+    let mut found = BTreeSet::new();
+    for pid in process::all()? {
+        let command = unless_gone(fs::read(format!("/proc/{pid}/comm")))?;
+        if command.is_some_and(|command| command.strip_suffix(b"\n") == Some(name)) {
+            found.insert(pid);
+        }
+    }
+    Ok(found)
 }
 
-fn in_control_group(folder: &Path) -> BTreeSet<u32> {
-    let mut found: BTreeSet<u32> = fs::read_to_string(folder.join("cgroup.procs"))
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|pid| pid.parse().ok())
-        .collect();
-    let Ok(entries) = fs::read_dir(folder) else { return found };
-    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.for_each(|below| found.extend(in_control_group(&below.path())));
-    found
+fn in_control_group(folder: &Path) -> io::Result<BTreeSet<u32>> {
+    let text = gone_or(fs::read_to_string(folder.join("cgroup.procs")))?.unwrap_or_default();
+    let mut found: BTreeSet<u32> = text.lines().filter_map(|pid| pid.parse().ok()).collect();
+    let Some(entries) = gone_or(fs::read_dir(folder))? else { return Ok(found) };
+    for entry in entries {
+        let Some(entry) = gone_or(entry)? else { break };
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(in_control_group(&entry.path())?);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns `None` for a control group that was removed (`ENODEV` if its file was open), or cannot list its processes (a threaded one).
+pub(crate) fn gone_or<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match unless_gone(result) {
+        Err(error)
+            if matches!(
+                error.raw_os_error().map(Errno::from_raw),
+                Some(Errno::ENODEV | Errno::EOPNOTSUPP)
+            ) =>
+        {
+            Ok(None)
+        }
+        result => result,
+    }
 }
 
 #[cfg(test)]
@@ -112,10 +139,10 @@ mod tests {
         let child = cat();
         let own = std::process::id();
         let pid = child.0.id();
-        assert!(Members::Family(pid).find().contains_key(&pid));
-        assert!(!Members::DescendantsOf(pid).find().contains_key(&pid));
+        assert!(Members::Family(pid).find().unwrap().contains_key(&pid));
+        assert!(!Members::DescendantsOf(pid).find().unwrap().contains_key(&pid));
         if pronto_expedite::process::has_children_lists() {
-            let family = Members::Family(own).find();
+            let family = Members::Family(own).find().unwrap();
             assert!(family.contains_key(&pid) && !family.contains_key(&own), "{family:?}");
         }
     }
@@ -123,8 +150,8 @@ mod tests {
     #[test]
     fn this_process_belongs_only_to_its_own_group() {
         let own = std::process::id();
-        assert_eq!(Members::Own.find().into_keys().collect::<Vec<_>>(), [own]);
-        assert!(!Members::Family(own).find().contains_key(&own));
+        assert_eq!(Members::Own.find().unwrap().into_keys().collect::<Vec<_>>(), [own]);
+        assert!(!Members::Family(own).find().unwrap().contains_key(&own));
     }
 
     /// Shows: operations.coschedule-groups
@@ -141,7 +168,7 @@ mod tests {
         // The kernel sets the name a moment after the parent goes on.
         let mut tries = 0;
         let found = loop {
-            let found = group.find();
+            let found = group.find().unwrap();
             if !found.is_empty() {
                 break found;
             }
@@ -151,11 +178,11 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), [&pid]);
         assert_eq!(found[&pid].command.as_bytes(), &name.as_bytes()[..name.len().min(NAME)]);
         drop(child);
-        assert!(group.find().is_empty());
+        assert!(group.find().unwrap().is_empty());
     }
 
     #[test]
     fn a_missing_control_group_is_empty() {
-        assert!(Members::ControlGroup("/nonexistent".into()).find().is_empty());
+        assert!(Members::ControlGroup("/nonexistent".into()).find().unwrap().is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //! A line is written before the first change of a thread or a control group. The kernel keeps it if this process is killed. If the machine
 //! stops, there is nothing to restore.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -24,8 +24,8 @@ pub struct ThreadBefore {
     pub thread: Identity,
     /// Its nice value.
     pub nice: i32,
-    /// Its time slice in nanoseconds; 0 is the kernel's.
-    pub slice_ns: u64,
+    /// Its time slice in nanoseconds, of which 0 is the kernel's; `None` if it is not changed.
+    pub slice_ns: Option<u64>,
 }
 
 /// Value of a control group before its first change.
@@ -45,6 +45,48 @@ pub enum Entry {
     Thread(ThreadBefore),
     /// A control group was changed.
     ControlGroup(ControlGroupBefore),
+    /// A thread has the values before again, or belongs to another coscheduler.
+    Released(Identity),
+}
+
+/// The changes that a journal has, without those that were released. The last line of a thread or group counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Threads, with their values before.
+    pub threads: BTreeMap<Identity, ThreadBefore>,
+    /// Control groups, by the files with their weights.
+    pub groups: BTreeMap<PathBuf, ControlGroupBefore>,
+}
+
+impl Changes {
+    /// Returns the changes of lines, in their order. A line that was cut off is left out: its change was not made.
+    fn of(text: &str) -> Self {
+        let mut changes = Self::default();
+        for entry in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+            match entry {
+                Entry::Thread(before) => drop(changes.threads.insert(before.thread, before)),
+                Entry::ControlGroup(before) => drop(changes.groups.insert(before.file.clone(), before)),
+                Entry::Released(thread) => drop(changes.threads.remove(&thread)),
+            }
+        }
+        changes
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.groups.is_empty()
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.threads.extend(other.threads);
+        self.groups.extend(other.groups);
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> {
+        let threads = self.threads.values().copied().map(Entry::Thread);
+        threads.chain(self.groups.values().cloned().map(Entry::ControlGroup))
+    }
 }
 
 /// Reason why a journal cannot be used.
@@ -124,15 +166,18 @@ pub struct Journal {
     path: PathBuf,
     file: Flock<File>,
     lines: usize,
+    /// Changes that could not be restored, for the next attempt.
+    kept: Changes,
+    /// The file ends with a part of a line.
+    is_torn: bool,
 }
 
 impl Journal {
-    /// Opens the journal in `path`, whose folder must exist. Returns the entries of a process that ended without
-    /// restoring what it had changed. A line that was cut off is left out: its change was not made.
+    /// Opens the journal in `path`, whose folder must exist. Returns the changes of a process that ended without restoring them.
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn open(path: &Path) -> Result<(Self, Vec<Entry>), JournalError> {
+    pub fn open(path: &Path) -> Result<(Self, Changes), JournalError> {
         let failed = |error| JournalError::File(path.to_owned(), error);
         let file = loop {
             let file = lock(path)?;
@@ -143,8 +188,13 @@ impl Journal {
             }
         };
         let text = fs::read_to_string(path).map_err(failed)?;
-        let entries = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        Ok((Self { path: path.to_owned(), file, lines: text.lines().count() }, entries))
+        let is_torn = !text.is_empty() && !text.ends_with('\n');
+        let journal = Self { lines: text.lines().count(), is_torn, ..Self::new(path.to_owned(), file) };
+        Ok((journal, Changes::of(&text)))
+    }
+
+    fn new(path: PathBuf, file: Flock<File>) -> Self {
+        Self { path, file, lines: 0, kept: Changes::default(), is_torn: false }
     }
 
     /// Writes an entry. It is in the file when this returns.
@@ -152,9 +202,12 @@ impl Journal {
     /// # Errors
     /// [`JournalError::File`]. The change must not be made then.
     pub fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        let mut line = serde_json::to_string(entry).map_err(|error| self.failed(error.into()))?;
-        line.push('\n');
-        self.file.write_all(line.as_bytes()).map_err(|error| self.failed(error))?;
+        let line = serde_json::to_string(entry).map_err(|error| self.failed(error.into()))?;
+        let line = format!("{}{line}\n", if self.is_torn { "\n" } else { "" });
+        let written = self.file.write_all(line.as_bytes());
+        // A full file system takes a part of a line, to which the next one must not be appended.
+        self.is_torn = written.is_err();
+        written.map_err(|error| self.failed(error))?;
         self.lines += 1;
         Ok(())
     }
@@ -171,35 +224,53 @@ impl Journal {
         if self.lines < live.len() + groups.len() + STALE_LINES {
             return Ok(());
         }
-        // The new file replaces the old one in one step, so that no moment without entries exists.
+        // The new file replaces the old one in one step, so that no moment without entries exists. If it cannot be written, the old one
+        // stays in use.
         let path = self.path.with_extension("new");
         let _absent = fs::remove_file(&path);
-        let next = Self { file: lock(&path)?, path: self.path.clone(), lines: 0 };
-        let old = core::mem::replace(self, next);
-        let threads = live.values().map(|thread| Entry::Thread(*thread));
-        for entry in threads.chain(groups.iter().cloned().map(Entry::ControlGroup)) {
-            self.write(&entry)?;
+        let mut next = Self { kept: self.kept.clone(), ..Self::new(self.path.clone(), lock(&path)?) };
+        let threads = live.values().copied().map(Entry::Thread);
+        let groups = groups.iter().cloned().map(Entry::ControlGroup);
+        let written =
+            self.kept.entries().chain(threads).chain(groups).try_for_each(|entry| next.write(&entry));
+        let renamed =
+            written.and_then(|()| fs::rename(&path, &self.path).map_err(|error| self.failed(error)));
+        if renamed.is_err() {
+            let _removed = fs::remove_file(&path);
+            return renamed;
         }
-        fs::rename(&path, &self.path).map_err(|error| self.failed(error))?;
-        drop(old);
+        *self = next;
         Ok(())
     }
 
-    /// Empties the journal, after everything was restored.
+    /// Empties the journal after everything was restored, except `left`, which could not be.
     ///
     /// # Errors
     /// [`JournalError::File`].
-    pub fn clear(&mut self) -> Result<(), JournalError> {
+    pub fn clear(&mut self, left: Changes) -> Result<(), JournalError> {
+        self.kept.extend(left);
         self.lines = 0;
-        self.file.set_len(0).map_err(|error| self.failed(error))
+        self.is_torn = false;
+        self.file.set_len(0).map_err(|error| self.failed(error))?;
+        let kept: Vec<_> = self.kept.entries().collect();
+        kept.iter().try_for_each(|entry| self.write(entry))
     }
 
-    /// Removes the file, which must be empty.
+    /// Removes the file, unless it has changes that could not be restored.
     ///
     /// # Errors
     /// [`JournalError::File`].
     pub fn remove(&self) -> Result<(), JournalError> {
+        if !self.kept.is_empty() {
+            return Ok(());
+        }
         fs::remove_file(&self.path).map_err(|error| self.failed(error))
+    }
+
+    /// Returns the changes of other coschedulers with the same folder.
+    pub(crate) fn of_others(&self) -> Changes {
+        let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
+        changes_in(&others(folder))
     }
 
     fn failed(&self, error: io::Error) -> JournalError {
@@ -228,18 +299,14 @@ pub fn others(state: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| is_journal(path) && *path != own).collect()
 }
 
-/// Returns the threads in journals, which other coschedulers may have open.
+/// Returns the changes in journals, which other coschedulers may have open.
 #[must_use]
-pub fn threads_in(journals: &[PathBuf]) -> BTreeSet<Identity> {
-    let texts = journals.iter().filter_map(|path| fs::read_to_string(path).ok());
-    let mut found = BTreeSet::new();
-    for text in texts {
-        found.extend(text.lines().filter_map(|line| match serde_json::from_str(line) {
-            Ok(Entry::Thread(before)) => Some(before.thread),
-            _ => None,
-        }));
+pub fn changes_in(journals: &[PathBuf]) -> Changes {
+    let mut all = Changes::default();
+    for text in journals.iter().filter_map(|path| fs::read_to_string(path).ok()) {
+        all.extend(Changes::of(&text));
     }
-    found
+    all
 }
 
 /// Opens a file for appending and locks it.
@@ -287,29 +354,45 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
+    fn before(id: u32) -> ThreadBefore {
+        ThreadBefore { process: 1, thread: Identity { id, started: 5 }, nice: 3, slice_ns: None }
+    }
+
     fn entry(id: u32) -> Entry {
-        Entry::Thread(ThreadBefore { process: 1, thread: Identity { id, started: 5 }, nice: 3, slice_ns: 0 })
+        Entry::Thread(before(id))
+    }
+
+    fn threads(ids: &[u32]) -> BTreeMap<Identity, ThreadBefore> {
+        ids.iter().map(|id| (before(*id).thread, before(*id))).collect()
     }
 
     #[test]
     fn entries_survive_their_writer() {
         let path = path("survive");
-        let (mut journal, before) = Journal::open(&path).unwrap();
-        assert_eq!(before, []);
-        let group =
-            Entry::ControlGroup(ControlGroupBefore { file: "/x/cpu.weight".into(), text: "100".into() });
+        let (mut journal, changes) = Journal::open(&path).unwrap();
+        assert!(changes.is_empty());
+        let group = ControlGroupBefore { file: "/x/cpu.weight".into(), text: "100".into() };
         journal.write(&entry(7)).unwrap();
-        journal.write(&group).unwrap();
+        journal.write(&entry(8)).unwrap();
+        journal.write(&Entry::ControlGroup(group.clone())).unwrap();
+        journal.write(&Entry::Released(before(8).thread)).unwrap();
         assert!(matches!(Journal::open(&path), Err(JournalError::InUse(_))));
         drop(journal);
         // The writer was killed within a line.
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"{\"thread\":{\"proc").unwrap();
-        let (mut journal, before) = Journal::open(&path).unwrap();
-        assert_eq!(before, [entry(7), group]);
-        journal.clear().unwrap();
+        let (mut journal, changes) = Journal::open(&path).unwrap();
+        assert_eq!(changes, Changes { threads: threads(&[7]), groups: [(group.file.clone(), group)].into() });
+        // The next line is not appended to the part of one.
+        journal.write(&entry(9)).unwrap();
         drop(journal);
-        assert_eq!(Journal::open(&path).unwrap().1, []);
+        let (mut journal, changes) = Journal::open(&path).unwrap();
+        assert_eq!(changes.threads, threads(&[7, 9]));
+        let left = Changes { threads: threads(&[9]), ..Changes::default() };
+        journal.clear(left.clone()).unwrap();
+        journal.remove().unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1, left, "the file stays while something is left");
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 
@@ -324,7 +407,27 @@ mod tests {
         journal.compact(&[(kept.thread, kept)].into(), &[]).unwrap();
         journal.write(&entry(2_000)).unwrap();
         drop(journal);
-        assert_eq!(Journal::open(&path).unwrap().1, [entry(1_999), entry(2_000)]);
+        assert_eq!(Journal::open(&path).unwrap().1.threads, threads(&[1_999, 2_000]));
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_again_stays_in_use() {
+        let path = path("blocked");
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        for id in 0..2_000 {
+            journal.write(&entry(id)).unwrap();
+        }
+        // The name of the new file is taken, by something that cannot be removed as a file.
+        let next = path.with_extension("new");
+        fs::create_dir(&next).unwrap();
+        journal.compact(&threads(&[1]), &[]).unwrap_err();
+        journal.write(&entry(2_000)).unwrap();
+        assert!(matches!(Journal::open(&path), Err(JournalError::InUse(_))), "it is still locked");
+        fs::remove_dir(next).unwrap();
+        journal.compact(&threads(&[1]), &[]).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1.threads, threads(&[1]));
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 }

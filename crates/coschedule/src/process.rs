@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 /// A process or a thread. The kernel reuses numbers, so the start time belongs to the identity.
@@ -41,7 +42,7 @@ impl Stat {
     /// # Errors
     /// There is no such process any more, or `/proc` is hidden from this user.
     pub fn of(pid: u32) -> io::Result<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat"))?)
+        Self::parse(&text_of(&format!("/proc/{pid}/stat"))?)
     }
 
     /// Reads the state of a thread of a process.
@@ -49,7 +50,7 @@ impl Stat {
     /// # Errors
     /// As [`Self::of`].
     pub fn of_thread(pid: u32, tid: u32) -> io::Result<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))?)
+        Self::parse(&text_of(&format!("/proc/{pid}/task/{tid}/stat"))?)
     }
 
     fn parse(text: &str) -> io::Result<Self> {
@@ -92,15 +93,39 @@ impl Identity {
 }
 
 /// Returns the threads of a process; none if it does not exist any more.
-#[must_use]
-pub fn threads(pid: u32) -> Vec<u32> {
+///
+/// # Errors
+/// The kernel cannot list them now, for example because this process has too many open files.
+pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     numbers_in(format!("/proc/{pid}/task").into())
 }
 
 /// Returns all processes that are visible to this user.
-#[must_use]
-pub fn all() -> Vec<u32> {
+///
+/// # Errors
+/// As [`threads`].
+pub fn all() -> io::Result<Vec<u32>> {
     numbers_in("/proc".into())
+}
+
+/// Separates the end of a process, or the lack of permission to see it, from errors that say nothing about it.
+///
+/// # Errors
+/// Those errors.
+pub fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
+            _ if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Reads a file that contains the name of a process, which may be cut within a character.
+fn text_of(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// Returns the number of the network namespace of a process.
@@ -112,9 +137,15 @@ pub fn network_namespace(pid: u32) -> io::Result<u64> {
     Ok(fs::metadata(format!("/proc/{pid}/ns/net"))?.ino())
 }
 
-fn numbers_in(folder: PathBuf) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+fn numbers_in(folder: PathBuf) -> io::Result<Vec<u32>> {
+    let Some(entries) = unless_gone(fs::read_dir(folder))? else { return Ok(Vec::new()) };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        // A folder that vanishes while it is read is at its end.
+        let Some(entry) = unless_gone(entry)? else { break };
+        numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -131,12 +162,39 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_whose_name_is_not_text_is_found() {
+        // The kernel cuts names after 15 bytes, also within a character.
+        let name = c"fifteen-letter\xc3";
+        let stat = std::thread::scope(|scope| {
+            let named = scope.spawn(|| {
+                nix::sys::prctl::set_name(name).unwrap();
+                let tid = nix::unistd::gettid().as_raw().cast_unsigned();
+                (tid, Stat::of_thread(std::process::id(), tid))
+            });
+            named.join().unwrap()
+        });
+        assert_eq!(stat.1.unwrap().identity.id, stat.0);
+    }
+
+    #[test]
+    fn only_an_end_or_a_missing_permission_means_that_there_is_no_process() {
+        let of = |errno: Errno| unless_gone::<()>(Err(errno.into()));
+        for errno in [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM] {
+            assert_eq!(of(errno).unwrap(), None, "{errno}");
+        }
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+            of(errno).unwrap_err();
+        }
+        assert!(threads(u32::MAX).unwrap().is_empty());
+    }
+
+    #[test]
     fn this_process_is_found() {
         let own = std::process::id();
         let stat = Stat::of(own).unwrap();
-        assert!(stat.identity.exists() && all().contains(&own));
+        assert!(stat.identity.exists() && all().unwrap().contains(&own));
         assert!(!Identity { started: stat.identity.started + 1, ..stat.identity }.exists());
-        let thread = threads(own)[0];
+        let thread = threads(own).unwrap()[0];
         assert_eq!(Stat::of_thread(own, thread).unwrap().identity.id, thread);
         assert!(network_namespace(own).unwrap() > 0);
     }

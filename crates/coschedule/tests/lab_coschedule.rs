@@ -95,7 +95,7 @@ fn the_weight_of_a_control_group_is_set_and_restored() {
     let (mut coscheduler, _) = Coscheduler::begin(settings.clone()).unwrap();
     assert_eq!(coscheduler.tick(), Vec::<String>::new());
     assert_eq!(weight(), "200", "four times the weight before");
-    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0, refused: 0 });
     assert_eq!(weight(), "50");
     // Its processes have ended: the group is ordinary again.
     let (mut coscheduler, _) = Coscheduler::begin(settings.clone()).unwrap();
@@ -110,7 +110,10 @@ fn the_weight_of_a_control_group_is_set_and_restored() {
     fs::write(folder.join("cpu.weight"), "200").unwrap();
     let own = fs::read_dir(&settings.state).unwrap().next().unwrap().unwrap().path();
     fs::copy(own, settings.state.join("coschedule-1.journal")).unwrap();
-    assert_eq!(restore_abandoned(&settings.state).unwrap(), Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(
+        restore_abandoned(&settings.state).unwrap(),
+        Restored { restored: 1, gone: 0, left: 0, refused: 0 }
+    );
     assert_eq!(weight(), "50");
     drop(coscheduler);
     fs::remove_dir_all(&settings.state).unwrap();

@@ -58,8 +58,8 @@ fn shares_are_set_and_restored_unless_somebody_else_has_set_others() {
         state: state.clone(),
     };
     for (changed, after, restored) in [
-        (None, "1024", Restored { restored: 1, gone: 0, left: 0 }),
-        (Some("20"), "20", Restored { restored: 0, gone: 0, left: 1 }),
+        (None, "1024", Restored { restored: 1, gone: 0, left: 0, refused: 0 }),
+        (Some("20"), "20", Restored { restored: 0, gone: 0, left: 1, refused: 0 }),
     ] {
         let (mut coscheduler, _) = Coscheduler::begin(settings.clone()).unwrap();
         assert_eq!(coscheduler.tick(), Vec::<String>::new());

@@ -166,24 +166,45 @@ pub fn has_children_lists() -> bool {
 /// kernel does not list them: see [`has_children_lists`].
 #[must_use]
 pub fn descendants(pid: u32) -> Vec<u32> {
+    try_descendants(pid).unwrap_or_default()
+}
+
+/// Returns the same as [`descendants`].
+///
+/// # Errors
+/// The kernel cannot list them now, for example because this process has too many open files. The end of a process is no error.
+pub fn try_descendants(pid: u32) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     let mut unseen = vec![pid];
     while let Some(parent) = unseen.pop() {
-        let children = children(parent);
+        let children = children(parent)?;
         found.extend(&children);
         unseen.extend(children);
     }
-    found
+    Ok(found)
 }
 
 /// Returns the children of all threads of a process.
-fn children(pid: u32) -> Vec<u32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).ok();
-    let lists = threads.flatten().filter_map(of_thread);
-    lists
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect()
+fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    let Some(threads) = unless_ended(fs::read_dir(format!("/proc/{pid}/task")))? else { return Ok(found) };
+    for thread in threads {
+        let Some(thread) = unless_ended(thread)? else { break };
+        let list = unless_ended(fs::read_to_string(thread.path().join("children")))?.unwrap_or_default();
+        found.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
+
+/// Returns `None` for a process that has ended or is hidden from this user.
+fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Another process. It is identified by a descriptor, so that another process that gets the same number later is not mistaken

@@ -18,7 +18,13 @@ pub(crate) struct Packet {
     bytes: [u8; LONGEST],
     length: usize,
     pub(crate) descriptor: Option<OwnedFd>,
+    /// A descriptor is missing, because this process has reached its limit of open files.
+    pub(crate) is_cut: bool,
 }
+
+/// Maximum number of descriptors with a packet (`SCM_MAX_FD` in include/net/scm.h). All are taken, because the kernel installs as many as
+/// there is space for.
+const DESCRIPTORS: usize = 253;
 
 /// Bytes of the longest packet that is a request, and one more, so that a longer one is recognised.
 const LONGEST: usize = Request::LENGTH + 1;
@@ -36,18 +42,19 @@ impl Packet {
 /// `EAGAIN` if there is none.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Packet, Errno> {
     let mut bytes = [0; LONGEST];
-    let mut space = cmsg_space!(RawFd);
+    let mut space = cmsg_space!([RawFd; DESCRIPTORS]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
     let length = message.bytes;
     let mut descriptors = Vec::new();
-    for control in message.cmsgs()? {
+    let is_cut = message.flags.contains(MsgFlags::MSG_CTRUNC);
+    for control in message.cmsgs().into_iter().flatten() {
         if let ControlMessageOwned::ScmRights(numbers) = control {
             descriptors.extend(numbers.into_iter().map(owned));
         }
     }
-    Ok(Packet { bytes, length, descriptor: descriptors.into_iter().next() })
+    Ok(Packet { bytes, length, descriptor: descriptors.into_iter().next(), is_cut })
 }
 
 /// Takes ownership of a descriptor that the kernel has just installed.

@@ -6,6 +6,7 @@
 //! 2. A thread is flagged for its own user, or for root. A process gets a weight or a prediction from root, through one connection at a time.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, chown, getpid};
-use pronto_expedite::scx::{Counters, Prediction, PredictionTerms, Reply, Request, Scheduler};
+use pronto_expedite::scx::{Counters, Prediction, PredictionTerms, Refused, Reply, Request, Scheduler};
 use pronto_sched_policy::policy::weight::Weight;
 
 use crate::packet;
@@ -33,6 +34,9 @@ const THREADS: usize = 8_192;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
+
+/// Number of free places below which those of ended threads are looked for.
+const FEW: usize = 64;
 
 /// Maximum number of requests of one connection that are served before those of others.
 const REQUESTS: usize = 16;
@@ -105,6 +109,8 @@ pub struct Server {
     processes: Processes,
     /// Number of the next connection.
     next: u64,
+    /// The last connection could not be accepted, so the next turn does not wait for one.
+    is_blocked: bool,
 }
 
 /// A connection, and the threads that it has flagged.
@@ -162,8 +168,11 @@ impl Server {
     /// # Errors
     /// Another loader listens there, or the socket cannot be created.
     pub fn listen(path: &Path, group: Option<Gid>) -> Result<Self, ListenError> {
-        if Scheduler::connect_to(path).is_ok() {
-            return Err(ListenError::Occupied(path.into()));
+        match Scheduler::connect_to(path) {
+            Ok(_) | Err(Refused::Silent) => return Err(ListenError::Occupied(path.into())),
+            // The socket of another program is not replaced.
+            Err(Refused::System(errno)) => return Err(ListenError::System { path: path.into(), errno }),
+            Err(_) => {}
         }
         let listener = Self::try_to_listen(path, group);
         let listener = listener.map_err(|errno| ListenError::System { path: path.into(), errno })?;
@@ -173,6 +182,7 @@ impl Server {
             clients: Vec::new(),
             processes: Processes::default(),
             next: 0,
+            is_blocked: false,
         })
     }
 
@@ -210,7 +220,10 @@ impl Server {
     /// The kernel cannot wait for the sockets.
     pub fn turn(&mut self, limit: Duration, flags: &impl Flags) -> Result<(), Errno> {
         let interest = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut fds: Vec<_> = core::iter::once(interest(self.listener.as_fd()))
+        // A connection that waits and cannot be accepted would end each wait immediately.
+        let accepts = self.clients.len() < CLIENTS && !core::mem::take(&mut self.is_blocked);
+        let of_listener = if accepts { PollFlags::POLLIN } else { PollFlags::empty() };
+        let mut fds: Vec<_> = core::iter::once(PollFd::new(self.listener.as_fd(), of_listener))
             .chain(self.clients.iter().map(|client| interest(client.socket.as_fd())))
             .collect();
         match poll(&mut fds, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) {
@@ -219,9 +232,12 @@ impl Server {
         }
         let ready: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         let (accepts, ready) = ready.split_first().map_or((false, &[][..]), |(first, rest)| (*first, rest));
+        let mut left = self.left();
+        if left < FEW {
+            self.clients.iter_mut().for_each(|client| client.forget_ended(&mut self.processes));
+            left = self.left();
+        }
         let processes = &mut self.processes;
-        let threads: usize = self.clients.iter().map(|client| client.threads.len()).sum();
-        let mut left = THREADS.saturating_sub(threads + processes.0.len());
         let mut ready = ready.iter();
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().copied().unwrap_or(false);
@@ -240,7 +256,13 @@ impl Server {
     fn accept(&mut self) {
         while self.clients.len() < CLIENTS {
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            let Ok(number) = accept4(self.listener.as_raw_fd(), flags) else { return };
+            let number = match accept4(self.listener.as_raw_fd(), flags) {
+                Ok(number) => number,
+                Err(errno) => {
+                    self.is_blocked = errno != Errno::EAGAIN;
+                    return;
+                }
+            };
             let socket = packet::owned(number);
             if let Ok(peer) = getsockopt(&socket, sockopt::PeerCredentials) {
                 let (number, user) = (self.next, peer.uid());
@@ -250,16 +272,39 @@ impl Server {
         }
     }
 
-    /// Sets all flags and weights again, in a scheduler that was just loaded.
-    pub fn flag_again(&self, flags: &impl Flags) {
+    /// Sets all flags and weights again, in a scheduler that was just loaded. Ends the connection of a client if one fails: the client asks
+    /// for all of them again.
+    pub fn flag_again(&mut self, flags: &impl Flags) {
+        let mut failed = BTreeSet::new();
         for weighed in &self.processes.0 {
-            // The client asks again for one that fails.
-            let _ended = weighed.begin(flags);
+            if weighed.begin(flags).is_err() && weighed.exists() {
+                failed.insert(weighed.client);
+            }
         }
-        for flagged in self.clients.iter().flat_map(|client| &client.threads) {
-            // A thread that has ended needs no flag.
-            let _ended = flags.flag(flagged.thread.as_fd(), flagged.payer);
+        for client in &self.clients {
+            let fails = |flagged: &Flagged| {
+                let result = flags.flag(flagged.thread.as_fd(), flagged.payer);
+                result.is_err() && !has_ended(flagged.thread.as_fd())
+            };
+            // All of them, also after one that fails.
+            if client.threads.iter().filter(|flagged| fails(flagged)).count() > 0 {
+                failed.insert(client.number);
+            }
         }
+        let processes = &mut self.processes;
+        self.clients.retain_mut(|client| {
+            let stays = !failed.contains(&client.number);
+            if !stays {
+                client.end(processes, flags);
+            }
+            stays
+        });
+    }
+
+    /// Returns the number of threads and processes for which there is room.
+    fn left(&self) -> usize {
+        let threads: usize = self.clients.iter().map(|client| client.threads.len()).sum();
+        THREADS.saturating_sub(threads + self.processes.0.len())
     }
 
     /// Returns the number of flagged threads, including those that have ended since.
@@ -283,16 +328,21 @@ impl Client {
 
     /// Serves its requests. Returns false at the end of the connection, after all its flags and weights were removed.
     fn serve(&mut self, left: usize, processes: &mut Processes, flags: &impl Flags) -> bool {
-        if self.answer(left, processes, flags) {
-            return true;
+        let stays = self.answer(left, processes, flags);
+        if !stays {
+            self.end(processes, flags);
         }
+        stays
+    }
+
+    /// Removes all its flags and weights.
+    fn end(&mut self, processes: &mut Processes, flags: &impl Flags) {
         for flagged in self.threads.drain(..) {
             let _ended = flags.unflag(flagged.thread.as_fd());
         }
         for weighed in processes.0.extract_if(.., |weighed| weighed.client == self.number) {
             let _ended = weighed.end(flags);
         }
-        false
     }
 
     /// Answers the requests that have arrived, up to a maximum. Returns false at the end of the connection.
@@ -308,6 +358,7 @@ impl Client {
                 return false;
             }
             let result = match Request::from_bytes(packet.bytes()) {
+                Some(_) if packet.is_cut => Err(Errno::EMFILE),
                 Some(request) => self.handle(request, packet.descriptor, room, processes, flags),
                 None => Err(Errno::EINVAL),
             };
@@ -784,6 +835,74 @@ mod tests {
     fn other_files_are_no_threads() {
         let file = fs::File::open("/proc/self/status").unwrap();
         assert_eq!(number_of(file.as_fd()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn the_socket_of_another_program_is_not_replaced() {
+        let path = std::env::temp_dir().join(format!("pronto-scx-other-{}", std::process::id()));
+        let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let errno = Errno::EPROTOTYPE;
+        assert_eq!(
+            Server::listen(&path, None).unwrap_err(),
+            ListenError::System { path: path.clone(), errno }
+        );
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        fs::remove_file(path).unwrap();
+    }
+
+    /// A scheduler without memory for flags.
+    struct Exhausted(Table);
+
+    impl Flags for Exhausted {
+        fn flag(&self, _: BorrowedFd<'_>, _: u32) -> Result<(), Errno> {
+            Err(Errno::ENOMEM)
+        }
+
+        fn unflag(&self, thread: BorrowedFd<'_>) -> Result<(), Errno> {
+            self.0.unflag(thread)
+        }
+
+        fn weigh(&self, main_thread: BorrowedFd<'_>, weight: Weight) -> Result<(), Errno> {
+            self.0.weigh(main_thread, weight)
+        }
+
+        fn predict(&self, pid: u32, terms: &PredictionTerms) -> Result<(), Errno> {
+            self.0.predict(pid, terms)
+        }
+
+        fn forget(&self, pid: u32) -> Result<(), Errno> {
+            self.0.forget(pid)
+        }
+
+        fn prediction(&self, pid: u32) -> Result<Prediction, Errno> {
+            self.0.prediction(pid)
+        }
+
+        fn counters(&self) -> Counters {
+            self.0.counters()
+        }
+    }
+
+    #[test]
+    fn a_client_whose_flag_is_lost_in_a_new_start_learns_of_it() {
+        let path = std::env::temp_dir().join(format!("pronto-scx-lost-{}", std::process::id()));
+        let (table, mut server) = (Table::default(), Server::listen(&path, None).unwrap());
+        let tid = gettid().as_raw();
+        let scheduler = std::thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let scheduler = Scheduler::connect_to(&path).unwrap();
+                scheduler.flag(tid).unwrap();
+                scheduler
+            });
+            while !user.is_finished() {
+                server.turn(Duration::from_millis(1), &table).unwrap();
+            }
+            user.join().unwrap()
+        });
+        server.flag_again(&table);
+        assert!(!scheduler.is_closed() && server.threads() == 1);
+        server.flag_again(&Exhausted(table));
+        assert!(scheduler.is_closed() && server.threads() == 0, "it connects again, and flags all threads");
     }
 
     #[test]

@@ -3,13 +3,17 @@
 use core::time::Duration;
 
 use anyhow::Context as _;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
 use std::os::fd::AsFd as _;
 
 /// `SI_KERNEL`: the kernel has sent the signal, and no process.
 const FROM_KERNEL: i32 = 0x80;
+
+/// Longest wait.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// Signals that end a command.
 pub(super) const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
@@ -40,9 +44,10 @@ impl Signals {
 
     /// Waits for a signal for at most `limit`.
     pub(super) fn next_within(&mut self, limit: Duration) -> anyhow::Result<Option<Received>> {
-        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        // Exact: whole milliseconds would end before the limit, and the caller would wait again and again for the rest.
+        let limit = TimeSpec::from_duration(limit.min(LONGEST));
         let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, limit) {
+        match ppoll(&mut fds, Some(limit), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno).context("waiting for signals"),
         }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use pronto_sched_policy::policy::weight::Weight;
 
-use super::{ActuateError, One};
-use crate::journal::{ControlGroupBefore, Entry, Journal};
+use super::{ActuateError, One, first_error};
+use crate::group::gone_or;
+use crate::journal::{Changes, ControlGroupBefore, Entry, Journal};
 use crate::process::Identity;
 
 /// The files, each with the largest weight that the kernel accepts there.
@@ -42,6 +43,9 @@ impl ControlGroups {
                 return Ok(false);
             }
             let group = Group::read(folder)?;
+            if journal.of_others().groups.contains_key(&group.before.file) {
+                return Err(ActuateError::Taken);
+            }
             journal.write(&Entry::ControlGroup(group.before.clone()))?;
             self.groups.insert(folder.to_owned(), group);
         }
@@ -50,25 +54,28 @@ impl ControlGroups {
         group.give()
     }
 
-    /// Forgets processes that do not exist any more.
+    /// Forgets processes that do not exist any more, and groups without any: such a group may be made again, with another weight. Goes on
+    /// after a refusal, and returns the first.
     pub(super) fn retain(
         &mut self,
         processes: &BTreeMap<Identity, u32>,
         journal: &mut Journal,
     ) -> Result<(), ActuateError> {
-        for group in self.groups.values_mut() {
+        let mut result = Ok(());
+        self.groups.retain(|_, group| {
             group.weights.retain(|process, _| processes.contains_key(process));
-            group.give()?;
-        }
+            let given = group.give();
+            let is_restored = given.is_ok() && group.weights.is_empty();
+            result = first_error(core::mem::replace(&mut result, Ok(())), given.map(drop));
+            !is_restored
+        });
         let groups: Vec<_> = self.groups.values().map(|group| group.before.clone()).collect();
-        Ok(journal.compact(&BTreeMap::new(), &groups)?)
+        first_error(result, journal.compact(&BTreeMap::new(), &groups).map_err(Into::into))
     }
 
-    pub(super) fn take(&mut self) -> Vec<Entry> {
-        core::mem::take(&mut self.groups)
-            .into_values()
-            .map(|group| Entry::ControlGroup(group.before))
-            .collect()
+    pub(super) fn take(&mut self) -> Changes {
+        let groups = core::mem::take(&mut self.groups).into_values().map(|group| group.before);
+        Changes { groups: groups.map(|before| (before.file.clone(), before)).collect(), ..Changes::default() }
     }
 }
 
@@ -117,7 +124,11 @@ impl Group {
 
 /// Restores the weight of a control group, unless somebody else has set another one.
 pub(super) fn restore(before: &ControlGroupBefore) -> One {
-    let Ok(now) = fs::read_to_string(&before.file) else { return One::Gone };
+    let now = match gone_or(fs::read_to_string(&before.file)) {
+        Ok(Some(now)) => now,
+        Ok(None) => return One::Gone,
+        Err(_) => return One::Refused,
+    };
     let (Ok(now), Ok(original)) = (now.trim().parse::<u64>(), before.text.parse::<u64>()) else {
         return One::Left;
     };
@@ -128,6 +139,6 @@ pub(super) fn restore(before: &ControlGroupBefore) -> One {
     }
     match fs::write(&before.file, &before.text) {
         Ok(()) => One::Restored,
-        Err(_) => One::Left,
+        Err(_) => One::Refused,
     }
 }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use pronto_expedite::scx::{Prediction, PredictionTerms, Refused};
 use pronto_sched_policy::policy::weight::{Steps, Weight};
 
-use crate::journal::{self, Entry, Journal, JournalError};
+use crate::journal::{self, Changes, Journal, JournalError};
 use crate::process::Identity;
 use control_group::ControlGroups;
 use scheduler::SchedulerWeights;
@@ -77,6 +77,12 @@ pub enum ActuateError {
     /// The kernel refused a change of a thread.
     #[error("the kernel refused to change thread {0}: {1}")]
     Thread(u32, Errno),
+    /// The threads of a process cannot be listed, for example because this process has too many open files.
+    #[error("the threads of a process cannot be listed now: {0}")]
+    Processes(std::io::Error),
+    /// Another coscheduler has claimed the process or the control group in the same moment, or before.
+    #[error("another coscheduler has changed it, or is about to")]
+    Taken,
     /// The journal cannot be written, so that nothing is changed.
     #[error("nothing is changed, because it could not be restored after a crash: {0}")]
     Journal(#[from] JournalError),
@@ -110,8 +116,10 @@ pub struct Restored {
     pub restored: usize,
     /// Threads that have ended, and control groups that are gone.
     pub gone: usize,
-    /// Threads and control groups whose values somebody else has changed meanwhile, or which the kernel refused to change.
+    /// Threads and control groups whose values somebody else has changed meanwhile.
     pub left: usize,
+    /// Threads and control groups that this process could not restore, for want of a permission or of memory. They stay in the journal.
+    pub refused: usize,
 }
 
 impl ActuatorKind {
@@ -239,33 +247,38 @@ impl Actuator {
     /// # Errors
     /// The journal cannot be written.
     pub fn restore(&mut self, journal: &mut Journal) -> Result<Restored, ActuateError> {
-        let entries = match &mut self.means {
-            State::Threads(threads) => threads.take(),
-            State::ControlGroups(groups) => groups.take(),
+        let (mut result, mut left) = (Restored::default(), Changes::default());
+        match &mut self.means {
+            State::Threads(threads) => {
+                for (before, one) in threads.restore() {
+                    result.add(one);
+                    if one == One::Refused {
+                        left.threads.insert(before.thread, before);
+                    }
+                }
+            }
+            State::ControlGroups(groups) => return restore(groups.take(), journal),
             State::Scheduler(scheduler) => return Ok(scheduler.restore()),
-        };
-        restore(entries, journal)
+        }
+        journal.clear(left)?;
+        Ok(result)
     }
 }
 
-/// Restores the entries of a journal, for example of a process that was killed, and empties the journal.
+/// Restores the changes of a journal, for example of a process that was killed, and empties the journal, except for those that this process
+/// may not restore.
 ///
 /// # Errors
 /// The journal cannot be written.
-pub fn restore(entries: Vec<Entry>, journal: &mut Journal) -> Result<Restored, ActuateError> {
+pub fn restore(mut changes: Changes, journal: &mut Journal) -> Result<Restored, ActuateError> {
     let mut result = Restored::default();
-    // The first entry of a thread has its original values.
-    let mut threads = BTreeMap::new();
-    let mut groups = BTreeMap::new();
-    for entry in entries {
-        match entry {
-            Entry::Thread(before) => drop(threads.entry(before.thread).or_insert(before)),
-            Entry::ControlGroup(before) => drop(groups.entry(before.file.clone()).or_insert(before)),
-        }
-    }
-    threads.values().for_each(|before| result.add(threads::restore(before)));
-    groups.values().for_each(|before| result.add(control_group::restore(before)));
-    journal.clear()?;
+    let mut is_left = |one: One| {
+        result.add(one);
+        one == One::Refused
+    };
+    changes.threads.retain(|_, before| is_left(threads::restore(before)));
+    changes.groups.retain(|_, before| is_left(control_group::restore(before)));
+    journal.clear(changes)?;
     Ok(result)
 }
 
@@ -277,7 +290,8 @@ pub fn check(kind: ActuatorKind) -> Result<(), ActuateError> {
     Actuator::new(Choice::Only(kind)).map(drop)
 }
 
-/// Restores what coschedulers have changed that ended without doing so, and removes their journals. Those of running ones are left.
+/// Restores what coschedulers have changed that ended without doing so, and removes their journals, except those with changes that this
+/// process may not restore. Those of running ones are left.
 ///
 /// # Errors
 /// A journal cannot be written.
@@ -285,8 +299,8 @@ pub fn restore_abandoned(state: &Path) -> Result<Restored, ActuateError> {
     let mut result = Restored::default();
     for path in journal::others(state) {
         match Journal::open(&path) {
-            Ok((mut journal, entries)) => {
-                result = result.plus(restore(entries, &mut journal)?);
+            Ok((mut journal, changes)) => {
+                result = result.plus(restore(changes, &mut journal)?);
                 journal.remove()?;
             }
             Err(JournalError::InUse(_)) => {}
@@ -296,15 +310,43 @@ pub fn restore_abandoned(state: &Path) -> Result<Restored, ActuateError> {
     Ok(result)
 }
 
+/// Returns the first error of two attempts, both of which were made.
+fn first_error(one: Result<(), ActuateError>, other: Result<(), ActuateError>) -> Result<(), ActuateError> {
+    one.and(other)
+}
+
 /// The result of restoring one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum One {
     Restored,
     Gone,
+    /// Somebody else has changed it.
     Left,
+    /// The kernel refuses it to this process, or cannot do it now.
+    Refused,
 }
 
 impl Restored {
+    /// Returns the result in words; `None` if there was nothing to restore.
+    #[must_use]
+    pub fn in_words(self) -> Option<String> {
+        let Self { restored, gone, left, refused } = self;
+        if restored + gone + left + refused == 0 {
+            return None;
+        }
+        let mut words =
+            format!("restored the weights of {restored} threads or control groups, {gone} had ended");
+        if left > 0 {
+            words.push_str(&format!("; {left} left, because something else has changed them"));
+        }
+        if refused > 0 {
+            words.push_str(&format!(
+                "; {refused} could not be restored, and stay in the journal: run `pronto coschedule restore` as root"
+            ));
+        }
+        Some(words)
+    }
+
     /// Returns the sums.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -312,6 +354,7 @@ impl Restored {
             restored: self.restored + other.restored,
             gone: self.gone + other.gone,
             left: self.left + other.left,
+            refused: self.refused + other.refused,
         }
     }
 
@@ -320,6 +363,7 @@ impl Restored {
             One::Restored => self.restored += 1,
             One::Gone => self.gone += 1,
             One::Left => self.left += 1,
+            One::Refused => self.refused += 1,
         }
     }
 }
@@ -362,6 +406,15 @@ impl FromStr for Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_a_result_name_everything_that_is_not_restored() {
+        assert_eq!(Restored::default().in_words(), None);
+        let words = Restored { restored: 1, gone: 2, left: 3, refused: 4 }.in_words().unwrap();
+        for part in ["1 threads", "2 had ended", "3 left", "4 could not be restored"] {
+            assert!(words.contains(part), "{words}");
+        }
+    }
 
     #[test]
     fn kinds_have_names() {

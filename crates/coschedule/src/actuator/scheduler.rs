@@ -76,7 +76,8 @@ impl SchedulerWeights {
 
     fn send_or_keep(&mut self, process: Identity, source: Source) -> Result<(), ActuateError> {
         match self.send(process, source) {
-            Err(refused) if !is_later(refused) => return Err(refused.into()),
+            // After any error of the connection, the next one gets all sources.
+            Err(refused) if !is_later(refused) && !self.is_without_loader() => return Err(refused.into()),
             _ => {}
         }
         self.sources.insert(process, source);
@@ -348,7 +349,7 @@ mod tests {
         let ((), _) = served(&loader, || {
             weights.adopt(&BTreeMap::from([(process, 1)])).unwrap();
             assert_eq!(predicted(&weights), Some(300));
-            assert_eq!(weights.restore(), Restored { restored: 1, gone: 0, left: 0 });
+            assert_eq!(weights.restore(), Restored { restored: 1, gone: 0, left: 0, refused: 0 });
             assert_eq!(predicted(&weights), None);
         });
     }
@@ -368,7 +369,7 @@ mod tests {
             weights.set(ended, Weight::LIMIT).unwrap();
             weights.adopt(&BTreeMap::from([(stays, 1)])).unwrap();
             assert_eq!((weights.weight(stays), weights.weight(ended)), (Weight::LIMIT, Weight::ORDINARY));
-            assert_eq!(weights.restore(), Restored { restored: 1, gone: 0, left: 0 });
+            assert_eq!(weights.restore(), Restored { restored: 1, gone: 0, left: 0, refused: 0 });
         });
         assert!(after.is_empty(), "{after:?}");
     }

@@ -1,6 +1,6 @@
 //! The coscheduler on real processes, which never read the data that the tests send them.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -104,7 +104,7 @@ fn a_full_queue_raises_its_process_up_to_the_bound_and_an_empty_one_lowers_it() 
     assert_eq!((nice(pid), coscheduler.status().processes[0].weight), (-3, 200));
     let status = coscheduler.status();
     assert!(status.changes >= 1, "{status:?}");
-    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0, refused: 0 });
     assert_eq!(nice(pid), 0);
     remove(&settings);
 }
@@ -158,7 +158,7 @@ fn a_killed_coscheduler_is_cleaned_up_by_the_next_one() {
     core::mem::forget(coscheduler);
     let (coscheduler, restored) =
         Coscheduler::begin(Settings { policy: Policy::Off, ..settings.clone() }).unwrap();
-    assert_eq!(restored, Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(restored, Restored { restored: 1, gone: 0, left: 0, refused: 0 });
     assert_eq!(nice(pid), 5);
     drop(coscheduler);
     remove(&settings);
@@ -174,11 +174,12 @@ fn values_of_somebody_else_are_left() {
     coscheduler.tick();
     assert_eq!(nice(pid), -6);
     schedule::set_nice(pid.cast_signed(), 10).unwrap();
-    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 0, gone: 0, left: 1 });
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 0, gone: 0, left: 1, refused: 0 });
     assert_eq!(nice(pid), 10);
     remove(&settings);
 }
 
+/// Shows: operations.coschedule-inherited
 #[test]
 fn children_of_a_raised_process_do_not_keep_the_weight() {
     if !pronto_expedite::process::has_children_lists() {
@@ -362,12 +363,12 @@ fn a_process_with_the_number_of_an_ended_one_is_left() {
     let settings = settings("reused", Policy::Static, &[pid]);
     schedule::set_nice(pid.cast_signed(), 2).unwrap();
     let thread = Identity { id: pid, started: 1 };
-    let before = journal::ThreadBefore { process: pid, thread, nice: 5, slice_ns: 0 };
+    let before = journal::ThreadBefore { process: pid, thread, nice: 5, slice_ns: None };
     journal::make_folder(&settings.state).unwrap();
     let path = settings.state.join("coschedule-1.journal");
     Journal::open(&path).unwrap().0.write(&journal::Entry::Thread(before)).unwrap();
     let restored = actuator::restore_abandoned(&settings.state).unwrap();
-    assert_eq!((restored, nice(pid)), (Restored { restored: 0, gone: 1, left: 0 }, 2));
+    assert_eq!((restored, nice(pid)), (Restored { restored: 0, gone: 1, left: 0, refused: 0 }, 2));
     remove(&settings);
 }
 
@@ -409,6 +410,137 @@ fn a_child_of_a_raised_process_is_lowered_when_it_does_not_communicate() {
     remove(&settings);
 }
 
+/// A process makes itself the child of another one, as a daemon does.
+///
+/// Shows: operations.coschedule-inherited
+#[test]
+fn a_process_whose_parent_has_ended_does_not_keep_the_weight() {
+    if !pronto_expedite::process::has_children_lists() {
+        return pronto_skip::because("the kernel does not list the children of processes");
+    }
+    let name = format!("sh-{}", std::process::id());
+    let path = std::env::temp_dir().join(&name);
+    std::fs::copy("/bin/sh", &path).unwrap();
+    let script = "read go; (while :; do sleep 1000; done) & echo $!";
+    let mut shell = Command::new(&path);
+    let shell = shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut shell = Killed(shell.unwrap());
+    std::fs::remove_file(path).unwrap();
+    let mut settings = settings("orphan", Policy::Static, &[]);
+    settings.groups = vec![Group { name: "job".into(), members: Members::Named(name) }];
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    let pid = shell.0.id();
+    until(|| {
+        coscheduler.tick();
+        nice(pid) == -6
+    });
+    writeln!(shell.0.stdin.take().unwrap(), "go").unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let orphan: u32 = line.trim().parse().unwrap();
+    shell.0.wait().unwrap();
+    let mut sleepers = Vec::new();
+    until(|| {
+        sleepers = pronto_expedite::process::descendants(orphan);
+        !sleepers.is_empty()
+    });
+    assert_eq!((nice(orphan), nice(sleepers[0])), (-6, -6), "inherited");
+    until(|| {
+        coscheduler.tick();
+        coscheduler.status().processes.len() == 2
+    });
+    assert_eq!((nice(orphan), nice(sleepers[0])), (-6, -6), "not more than the weight");
+    let restored = coscheduler.end().unwrap();
+    assert_eq!((nice(orphan), nice(sleepers[0])), (0, 0), "{restored:?}");
+    for pid in [orphan, sleepers[0]] {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
+    }
+    remove(&settings);
+}
+
+/// Fills or empties the queue of a process, and waits until its nice value follows.
+fn follow(coscheduler: &mut Coscheduler, pid: u32, connection: Option<Connection>, expected: i32) {
+    until(|| {
+        if let Some(connection) = connection {
+            coscheduler.receive(2, [(connection, Level::MOST)]);
+        }
+        coscheduler.tick();
+        nice(pid) == expected
+    });
+}
+
+/// Shows: operations.coschedule-own
+#[test]
+fn a_value_that_somebody_sets_meanwhile_is_the_one_that_is_restored() {
+    let (child, ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("meanwhile", Policy::Carried, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    let connection =
+        Connection { protocol: 6, local: ours.peer_addr().unwrap(), remote: ours.local_addr().unwrap() };
+    follow(&mut coscheduler, pid, Some(connection), -6);
+    follow(&mut coscheduler, pid, None, 0);
+    schedule::set_nice(pid.cast_signed(), 5).unwrap();
+    follow(&mut coscheduler, pid, Some(connection), -1);
+    follow(&mut coscheduler, pid, None, 5);
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, ..Restored::default() });
+    assert_eq!(nice(pid), 5);
+    remove(&settings);
+}
+
+#[test]
+fn a_thread_that_is_real_time_for_a_while_is_lowered_nevertheless() {
+    let (child, ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("real-time", Policy::Carried, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    let connection =
+        Connection { protocol: 6, local: ours.peer_addr().unwrap(), remote: ours.local_addr().unwrap() };
+    follow(&mut coscheduler, pid, Some(connection), -6);
+    if schedule::schedule(pid.cast_signed(), schedule::Class::Fifo(1)).is_err() {
+        return pronto_skip::because("this user may not use real-time classes");
+    }
+    follow(&mut coscheduler, pid, None, 0);
+    assert_eq!(schedule::policy(pid.cast_signed()), Ok(1), "its class is its own");
+    schedule::schedule(pid.cast_signed(), schedule::Class::Normal).unwrap();
+    assert_eq!(nice(pid), 0);
+    drop(coscheduler);
+    remove(&settings);
+}
+
+#[test]
+fn a_process_that_two_coschedulers_claim_is_left_and_claimed_again() {
+    let (child, mut ours) = reader();
+    let pid = child.0.id();
+    let settings = settings("claimed", Policy::Dynamic, &[pid]);
+    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    coscheduler.tick();
+    // The other one has read the same values, and has written its line first.
+    let thread = Stat::of(pid).unwrap().identity;
+    let before = journal::ThreadBefore { process: pid, thread, nice: 0, slice_ns: None };
+    let (mut other, _) = Journal::open(&settings.state.join("coschedule-1.journal")).unwrap();
+    ours.write_all(&[1; 60_000]).unwrap();
+    let mut problems = Vec::new();
+    until(|| {
+        // Every scan would leave the process out.
+        coscheduler.last_scan = Some(now());
+        other.write(&journal::Entry::Thread(before)).unwrap();
+        problems = coscheduler.tick();
+        !problems.is_empty()
+    });
+    assert!(problems[0].contains("another coscheduler"), "{problems:?}");
+    assert_eq!((nice(pid), coscheduler.status().processes[0].is_refused), (0, true));
+    other.write(&journal::Entry::Released(thread)).unwrap();
+    until(|| {
+        assert_eq!(coscheduler.tick(), Vec::<String>::new());
+        nice(pid) < 0
+    });
+    assert!(!coscheduler.status().processes[0].is_refused);
+    drop(coscheduler);
+    assert_eq!(nice(pid), 0);
+    remove(&settings);
+}
+
 #[test]
 fn slices_are_shortened_by_the_weight_and_restored() {
     let (child, _ours) = reader();
@@ -426,7 +558,7 @@ fn slices_are_shortened_by_the_weight_and_restored() {
     };
     assert_eq!(coscheduler.tick(), Vec::<String>::new());
     assert_eq!((slice(), nice(pid)), ((before / 4).max(Duration::from_micros(100)), 0));
-    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0 });
+    assert_eq!(coscheduler.end().unwrap(), Restored { restored: 1, gone: 0, left: 0, refused: 0 });
     assert_eq!(slice(), before);
     remove(&settings);
 }

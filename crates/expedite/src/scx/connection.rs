@@ -22,7 +22,7 @@ use super::{KERNEL, Refused, SOCKET};
 use crate::process::thread_descriptor;
 
 /// Longest wait for a reply. The loader replies within microseconds, unless it does not get a CPU.
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection to the loader. The flags that were set through it end with it.
 #[derive(Debug)]
@@ -45,19 +45,27 @@ impl Scheduler {
     /// # Errors
     /// The loader does not run, or this user may not connect.
     pub fn connect_to(path: &Path) -> Result<Self, Refused> {
-        let result = Self::try_to_connect(path);
+        Self::connect_within(path, LIMIT)
+    }
+
+    /// Connects to a loader that accepts the connection within `limit`, which is also the longest wait for a reply.
+    pub(super) fn connect_within(path: &Path, limit: Duration) -> Result<Self, Refused> {
+        let result = Self::try_to_connect(path, limit);
         result.map_err(|errno| match errno {
             Errno::ENOENT | Errno::ECONNREFUSED if !PathBuf::from(KERNEL).exists() => Refused::NoSchedExt,
             Errno::ENOENT | Errno::ECONNREFUSED => Refused::NotRunning,
             Errno::EACCES | Errno::EPERM => Refused::NotPermitted,
+            // Too many connections wait for a loader that accepts none.
+            Errno::EAGAIN => Refused::Silent,
             errno => Refused::System(errno),
         })
     }
 
-    fn try_to_connect(path: &Path) -> Result<Self, Errno> {
+    fn try_to_connect(path: &Path, limit: Duration) -> Result<Self, Errno> {
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        // A connection waits, too, if the loader does not accept it.
+        limit_replies(&socket, limit)?;
         connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-        limit_replies(&socket, LIMIT)?;
         Ok(Self { socket: Mutex::new(socket) })
     }
 
@@ -171,10 +179,11 @@ impl Scheduler {
             errno => Refused::System(errno),
         };
         let flags = MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(&bytes)], &rights, flags, None)
-            .map_err(broken)?;
+        let send = || sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(&bytes)], &rights, flags, None);
+        uninterrupted(send).map_err(broken)?;
         let mut reply = [0; Reply::LENGTH + 1];
-        let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty()).map_err(|errno| {
+        let receive = || recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty());
+        let length = uninterrupted(receive).map_err(|errno| {
             // A late reply would be taken for that to the next request.
             let _closed = shutdown(socket.as_raw_fd(), Shutdown::Both);
             broken(errno)
@@ -198,6 +207,16 @@ const fn of_process(errno: Errno) -> Refused {
     }
 }
 
+/// Repeats a call that a signal has interrupted, as that of a debugger does in spite of `SA_RESTART` (`man 7 signal`).
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
 fn limit_replies(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
     let limit = TimeVal::milliseconds(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
     setsockopt(socket, sockopt::ReceiveTimeout, &limit)?;
@@ -206,7 +225,24 @@ fn limit_replies(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::{Backlog, bind, listen};
+
     use super::*;
+
+    /// Shows: operations.scx-silent
+    #[test]
+    fn a_loader_that_accepts_no_connection_is_silent() {
+        let path = std::env::temp_dir().join(format!("pronto-scx-silent-{}", std::process::id()));
+        let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::empty(), None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let limit = Duration::from_millis(5);
+        let waiting = Scheduler::connect_within(&path, limit).unwrap();
+        assert_eq!(waiting.counters(), Err(Refused::Silent), "it does not reply");
+        // The queue of connections is full now.
+        assert_eq!(Scheduler::connect_within(&path, limit).unwrap_err(), Refused::Silent);
+        std::fs::remove_file(path).unwrap();
+    }
 
     /// Shows: operations.scx-missing
     #[test]

@@ -22,9 +22,8 @@ use crate::process::thread_descriptor;
 /// Maximum number of registered threads, each of which takes a descriptor: the loader's maximum for a connection.
 const THREADS: usize = 1_024;
 
-/// Longest wait for a reply when threads are flagged again. It is short because the calling thread has other work, and the next
-/// attempt comes soon.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Longest wait for the loader. It is short because the calling thread has other work, and the next attempt comes soon.
+const LIMIT: Duration = Duration::from_millis(100);
 
 /// Threads that are flagged at the loader. If the loader ends, [`FlaggedThreads::renew`] flags them at the next one.
 #[derive(Debug)]
@@ -68,7 +67,7 @@ impl FlaggedThreads {
     /// Connects to the loader that listens at another path.
     #[must_use]
     pub fn connect_to(path: &Path) -> Self {
-        let state = State { connection: Scheduler::connect_to(path), threads: Vec::new() };
+        let state = State { connection: Scheduler::connect_within(path, LIMIT), threads: Vec::new() };
         Self { path: path.into(), state: Mutex::new(state) }
     }
 
@@ -82,13 +81,13 @@ impl FlaggedThreads {
         state.connection.as_ref().map(drop).map_err(|why| *why)
     }
 
-    /// Checks the connection. If there is none, tries once to connect, and flags all registered threads again. Blocks for a tenth of
-    /// a second if a loader accepts the connection and does not reply.
+    /// Checks the connection. If there is none, tries once to connect, and flags all registered threads again. Blocks for two tenths of
+    /// a second at most if a loader does not accept the connection, or does not reply.
     pub fn renew(&self) -> Renewal {
         let mut state = self.lock();
         state.notice_end();
         let Err(before) = state.connection else { return Renewal::Kept };
-        match Scheduler::connect_to(&self.path).and_then(|scheduler| state.flag_all(scheduler)) {
+        match Scheduler::connect_within(&self.path, LIMIT).and_then(|scheduler| state.flag_all(scheduler)) {
             Ok(refused) => Renewal::Renewed {
                 refused: u64::try_from(refused.len()).unwrap_or(u64::MAX),
                 why: refused.last().copied(),
@@ -138,7 +137,6 @@ impl State {
     /// Flags all threads through a new connection, which is kept if all requests have a reply. Returns why threads were refused; they
     /// are forgotten, as those that have ended.
     fn flag_all(&mut self, scheduler: Scheduler) -> Result<Vec<Refused>, Refused> {
-        scheduler.limit_replies(AGAIN)?;
         let mut refused = Vec::new();
         let mut result = Ok(());
         self.threads.retain(|thread| {
@@ -147,7 +145,8 @@ impl State {
             }
             match scheduler.done(Request::Flag, Some(thread.as_fd())) {
                 Ok(Ok(_)) => true,
-                Ok(Err(Errno::ESRCH)) => false,
+                // A loader that does not see the thread, because of another namespace, says the same of a living one.
+                Ok(Err(Errno::ESRCH)) if has_ended(thread.as_fd()) => false,
                 Ok(Err(errno)) => {
                     refused.push(Refused::of_thread(errno));
                     false
@@ -159,7 +158,6 @@ impl State {
             }
         });
         result?;
-        scheduler.limit_replies(super::connection::LIMIT)?;
         self.connection = Ok(scheduler);
         Ok(refused)
     }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use pronto_coschedule::actuator::Restored;
 use pronto_coschedule::service::default_state;
 
 use super::{Subcommand, run_one_of, with_subcommands};
@@ -54,19 +53,6 @@ fn report(text: &str) {
     let _ = writeln!(std::io::stderr(), "pronto coschedule: {text}");
 }
 
-/// Returns the result of restoring in words; `None` if there was nothing to restore.
-fn in_words(restored: Restored) -> Option<String> {
-    let Restored { restored, gone, left } = restored;
-    if restored + gone + left == 0 {
-        return None;
-    }
-    let others = match left {
-        0 => String::new(),
-        left => format!("; {left} left, because something else has changed them"),
-    };
-    Some(format!("restored the weights of {restored} threads or control groups, {gone} had ended{others}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,12 +60,5 @@ mod tests {
     #[test]
     fn every_subcommand_is_found_by_its_name() {
         crate::commands::assert_named(describe(), ALL);
-    }
-
-    #[test]
-    fn nothing_to_restore_is_not_reported() {
-        assert_eq!(in_words(Restored::default()), None);
-        let words = in_words(Restored { restored: 2, gone: 1, left: 1 }).unwrap_or_default();
-        assert!(words.contains("of 2 threads") && words.contains("1 left"), "{words}");
     }
 }

@@ -18,7 +18,7 @@ use pronto_coschedule::status::Status;
 use pronto_expedite::process::{descendants, has_children_lists};
 use pronto_sched_policy::policy::weight::Weight;
 
-use super::{in_words, report, state, with_state};
+use super::{report, state, with_state};
 use crate::commands::Subcommand;
 use crate::commands::family::{self, Family, NotStarted};
 
@@ -107,7 +107,7 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let words: Vec<&OsString> = family::words(options);
     let own = std::process::id();
     let (mut service, restored) = Service::begin(settings(options, own)?)?;
-    in_words(restored).iter().for_each(|words| report(&format!("an earlier run was killed: {words}")));
+    restored.in_words().iter().for_each(|words| report(&format!("an earlier run was killed: {words}")));
     let mut signals = family::block_signals()?;
     let mut family = match Family::start(&words)? {
         Ok(family) => family,
@@ -126,7 +126,10 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
             break code;
         }
     };
-    let (status, _) = service.end()?;
+    let (status, restored) = service.end()?;
+    if restored.refused > 0 {
+        restored.in_words().iter().for_each(|words| report(words));
+    }
     if options.get_flag("json") {
         report_json(&status)?;
     } else {

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -25,8 +26,11 @@ const OBJECT: &str = "/usr/local/lib/pronto/pronto_scx.bpf.o";
 /// Time between two checks for a signal or the end of the scheduler, while no request arrives.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Maximum number of starts that the kernel asks for, one after the other. Each change of the set of CPUs takes one.
+/// Maximum number of starts that the kernel asks for, each within [`SHORT`] of the last. Each change of the set of CPUs takes one.
 const STARTS: u32 = 1_000;
+
+/// A scheduler that runs for longer has started well.
+const SHORT: Duration = Duration::from_secs(60);
 
 /// The reason why the scheduler no longer runs.
 enum End {
@@ -93,14 +97,18 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
     let group = options.get_one::<String>("group").map(|name| find_group(name)).transpose()?;
     allow_descriptors();
     let mut signals = Signals::block(signals::ENDS)?;
-    let mut loaded = Loaded::load(object, &settings, messages)?;
+    // Before the scheduler: a second loader must not end a first one that loads again.
     let mut server = Server::listen(socket, group)?;
+    let mut loaded = Loaded::load(object, &settings, messages)?;
     write_stdout(&format!(
         "the scheduler pronto is active; threads are flagged through {}; ends on SIGINT, SIGTERM or SIGHUP\n",
         socket.display()
     ))?;
-    for _ in 0..STARTS {
+    let mut starts = 0;
+    while starts < STARTS {
+        let begun = now();
         let end = serve(&loaded, &mut server, &mut signals)?;
+        starts = if begun.elapsed() < SHORT { starts + 1 } else { 0 };
         let counters = loaded.counters();
         drop(loaded);
         match end {
@@ -109,17 +117,25 @@ fn run(options: &ArgMatches) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             End::Kernel(exit) if exit.asks_for_restart() => {
-                write_stdout(&format!("the kernel ended the scheduler: {exit}; starting it again\n"))?;
                 loaded = Loaded::load(object, &settings, messages)?;
                 server.flag_again(&loaded);
+                // Afterwards, and whether or not somebody reads it: the machine needs its scheduler.
+                let _unread =
+                    write_stdout(&format!("the kernel ended the scheduler: {exit}; started it again\n"));
             }
             End::Kernel(exit) => {
-                write_stdout(&summary(&counters))?;
+                // The reason is more important than these numbers.
+                let _unread = write_stdout(&summary(&counters));
                 anyhow::bail!("the kernel ended the scheduler: {exit}; {}", detached());
             }
         }
     }
     anyhow::bail!("the kernel has asked for {STARTS} starts of the scheduler");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time that a scheduler runs is real time")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// Serves requests until a signal arrives or the kernel ends the scheduler.
