@@ -61,6 +61,9 @@ pub(crate) const MPICH: [Tool; 2] = [
 /// The tools for building the whole workspace.
 pub(crate) const WORKSPACE: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS];
 
+/// Those, and what unit tests make as root: namespaces.
+pub(crate) const UNIT: &[Tool] = &[CC, CXX, CMAKE, CLANG, PKG_CONFIG, PYTHON, LIBIBVERBS, IP];
+
 /// Option of apt-get: wait this number of seconds while another process installs packages. A concurrent stage may do so.
 pub(crate) const WAIT_FOR_LOCK: &str = "-oDPkg::Lock::Timeout=600";
 

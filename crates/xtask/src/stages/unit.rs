@@ -8,7 +8,7 @@ use crate::tools;
 use crate::workspace::{Package, Workspace};
 
 pub(super) const STAGE: Stage =
-    Stage { name: "unit", budget: minutes(4), quick: true, tools: tools::WORKSPACE, plan };
+    Stage { name: "unit", budget: minutes(4), quick: true, tools: tools::UNIT, plan };
 
 fn plan(workspace: &Workspace, _: Effort) -> Result<Plan> {
     let mut plan = Plan::default();
