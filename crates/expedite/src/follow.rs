@@ -18,8 +18,8 @@ pub struct Flagged {
     pub pid: u32,
     /// The file in that process.
     pub file: OpenFile,
-    /// Maximum time for which it had been open before: the time since the last scan. `None` in the first scan of processes that ran
-    /// already.
+    /// Maximum time for which it had been open before: the time since the last scan that flagged all files of its process. `None` if there
+    /// was none of a process that ran already.
     pub after: Option<Duration>,
 }
 
@@ -48,6 +48,8 @@ pub struct Follower {
     known: BTreeMap<u32, Known>,
     /// Processes that were reported as unreachable.
     unreachable: BTreeSet<u32>,
+    /// Processes that were left out, each with the beginning of the scan before.
+    left_out: BTreeMap<u32, Option<Instant>>,
     last_scan: Option<Instant>,
 }
 
@@ -56,6 +58,8 @@ pub struct Follower {
 struct Known {
     process: Process,
     files: BTreeSet<OpenFile>,
+    /// Beginning of the last scan that flagged all its files.
+    complete: Option<Instant>,
 }
 
 /// Descriptors that must be free for a scan: the folder of a process and those of its threads, a duplicate, another device, and the
@@ -92,6 +96,7 @@ impl Follower {
             kinds: kinds.iter().copied().collect(),
             known: BTreeMap::new(),
             unreachable: BTreeSet::new(),
+            left_out: BTreeMap::new(),
             last_scan: (followed == Followed::New).then(now),
         })
     }
@@ -102,8 +107,9 @@ impl Follower {
         let begun = now();
         self.known.retain(|pid, known| pids.contains(pid) && !known.process.has_ended());
         self.unreachable.retain(|pid| pids.contains(pid));
+        self.left_out.retain(|pid, _| pids.contains(pid));
         for pid in pids {
-            match self.scan_process(*pid, &mut scan) {
+            match self.scan_process(*pid, begun, &mut scan) {
                 Ok(()) => {
                     self.unreachable.remove(pid);
                 }
@@ -112,6 +118,7 @@ impl Follower {
                 Err(reason @ Unreachable::TooManyDescriptors(..)) => {
                     let before = scan.left_out.map_or(0, |(count, _)| count);
                     scan.left_out = Some((before + 1, reason));
+                    self.left_out.entry(*pid).or_insert(self.last_scan);
                 }
                 Err(reason) => {
                     if self.unreachable.insert(*pid) {
@@ -124,7 +131,7 @@ impl Follower {
         scan
     }
 
-    fn scan_process(&mut self, pid: u32, scan: &mut Scan) -> Result<(), Unreachable> {
+    fn scan_process(&mut self, pid: u32, begun: Instant, scan: &mut Scan) -> Result<(), Unreachable> {
         let mut known = match self.known.remove(&pid) {
             Some(known) => known,
             None => {
@@ -132,18 +139,28 @@ impl Follower {
                 if process.is_among_the_last(RESERVE) {
                     return Err(Unreachable::TooManyDescriptors(pid, process::descriptor_limit()));
                 }
-                Known { process, files: BTreeSet::new() }
+                let complete = self.left_out.remove(&pid).unwrap_or(self.last_scan);
+                Known { process, files: BTreeSet::new(), complete }
             }
         };
         let result = self.flag_new(&mut known, scan);
         if known.process.has_ended() {
             return Ok(());
         }
+        match result {
+            Ok(true) => known.complete = Some(begun),
+            // The kernel gives the folder of files to root before the process counts as ended.
+            Err(Unreachable::NotPermitted(..)) if process::is_ending(pid) => return Ok(()),
+            Ok(false) | Err(_) => {}
+        }
+        let result = result.map(drop);
         self.known.insert(pid, known);
         result
     }
 
-    fn flag_new(&mut self, known: &mut Known, scan: &mut Scan) -> Result<(), Unreachable> {
+    /// Flags the files that have no flag. Returns whether all have one now.
+    fn flag_new(&mut self, known: &mut Known, scan: &mut Scan) -> Result<bool, Unreachable> {
+        let mut has_all = true;
         let pid = known.process.pid();
         let files: BTreeSet<_> = process::open_files(pid)?.into_iter().collect();
         known.files.retain(|file| files.contains(file));
@@ -154,7 +171,7 @@ impl Follower {
             let Some(copy) = known.process.duplicate(file.fd)? else { continue };
             match self.set(pid, &copy) {
                 Ok(()) => {
-                    let after = self.last_scan.map(|last| last.elapsed());
+                    let after = known.complete.map(|last| last.elapsed());
                     scan.flagged.push(Flagged { pid, file: file.clone(), after });
                 }
                 // The first: another process has the same file, or had it before. The second: the kind of socket is not supported.
@@ -164,12 +181,13 @@ impl Follower {
                 Err(refused) => {
                     let before = scan.postponed.map_or(0, |(count, _)| count);
                     scan.postponed = Some((before + 1, refused));
+                    has_all = false;
                     continue;
                 }
             }
             known.files.insert(file);
         }
-        Ok(())
+        Ok(has_all)
     }
 
     /// Flags one file of a process, of any kind.

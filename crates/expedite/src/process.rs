@@ -313,6 +313,20 @@ fn unreachable_of(pid: u32, error: &io::Error) -> Unreachable {
     Unreachable::of(pid, error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw))
 }
 
+/// Returns whether the main thread of a process ends now, or has ended while others go on.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/stat")).is_ok_and(|text| says_ending(&String::from_utf8_lossy(&text)))
+}
+
+/// Returns the same from the text of `/proc/PID/stat`: by the state, and by the flag `PF_EXITING` (include/linux/sched.h).
+fn says_ending(stat: &str) -> bool {
+    const EXITING: u64 = 4;
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+    let state = fields.next();
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+    matches!(state, Some("Z" | "X")) || flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
 /// Returns how many descriptors this process may have open.
 pub(crate) fn descriptor_limit() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
@@ -334,6 +348,20 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn an_ending_process_is_recognised_by_its_state_or_its_flags() {
+        let stat = |state: &str, flags: u32| format!("7 (a) b) {state} 3 7 7 0 -1 {flags} 1 2 3");
+        assert!(!says_ending(&stat("S", 4_194_304)) && !says_ending("") && !is_ending(std::process::id()));
+        assert!(says_ending(&stat("Z", 0)) && says_ending(&stat("R", 4_194_308)));
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let process = Process::find(pid).unwrap();
+        while !process.has_ended() {}
+        assert!(is_ending(pid), "nobody has waited for it");
+        child.wait().unwrap();
+        assert!(!is_ending(pid), "there is none");
+    }
 
     #[test]
     fn own_files_are_found_by_kind() {

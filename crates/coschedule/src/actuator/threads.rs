@@ -50,14 +50,14 @@ struct Changed {
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     before: ThreadBefore,
-    /// The values that it was given last; `None` if it has others, which it may have inherited.
+    /// The values that it had after the last change; `None` before the first: it may have inherited changed ones.
     given: Option<Given>,
 }
 
-/// A weight, and the values of a thread that has it.
+/// Values of a thread after a change, and its weight; `None` if only a part of the change was possible.
 #[derive(Clone, Copy, Debug)]
 struct Given {
-    weight: Weight,
+    weight: Option<Weight>,
     nice: i32,
     slice_ns: Option<u64>,
 }
@@ -194,14 +194,11 @@ impl Threads {
     fn give(&mut self, process: Identity, journal: &mut Journal) -> Result<(), ActuateError> {
         self.find_threads(process, journal)?;
         let (means, kernels) = (self.means, self.kernels);
-        let Some(weight) = self.changed.get(&process).map(|changed| changed.weight) else { return Ok(()) };
-        let others: Vec<_> =
-            self.changed.get(&process).into_iter().flat_map(|changed| &changed.threads).collect();
-        let others: Vec<_> = others
-            .into_iter()
-            .filter(|(_, thread)| thread.given.is_none_or(|given| given.weight != weight))
-            .map(|(identity, thread)| (*identity, *thread))
-            .collect();
+        let Some(changed) = self.changed.get(&process) else { return Ok(()) };
+        let weight = changed.weight;
+        let has_another = |thread: &Thread| thread.given.is_none_or(|given| given.weight != Some(weight));
+        let threads = changed.threads.iter().map(|(identity, thread)| (*identity, *thread));
+        let others: Vec<_> = threads.filter(|(_, thread)| has_another(thread)).collect();
         let mut result = Ok(());
         for (identity, mut thread) in others {
             let Some(now) = self.read(process.id, identity) else { continue };
@@ -210,12 +207,14 @@ impl Threads {
                 journal.write(&Entry::Thread(own))?;
                 thread.before = own;
             }
-            match means.apply(&thread.before, weight, kernels) {
-                Ok(true) => {
-                    let now = self.read(process.id, identity);
-                    thread.given = now.map(|now| Given { weight, nice: now.nice, slice_ns: now.slice_ns });
-                }
-                Ok(false) | Err(Errno::ESRCH) => {}
+            let applied = means.apply(&thread.before, weight, kernels);
+            // Also after a part of the change, which is not to be taken for somebody else's.
+            if let Some(now) = self.read(process.id, identity) {
+                let weight = (applied == Ok(true)).then_some(weight);
+                thread.given = Some(Given { weight, nice: now.nice, slice_ns: now.slice_ns });
+            }
+            match applied {
+                Ok(_) | Err(Errno::ESRCH) => {}
                 Err(errno) => result = first_error(result, Err(refusal(means, identity, errno))),
             }
             if let Some(changed) = self.changed.get_mut(&process) {
@@ -358,7 +357,9 @@ impl Threads {
 impl Changed {
     /// Returns whether all its threads were given its weight.
     fn has_it(&self) -> bool {
-        self.threads.values().all(|thread| thread.given.is_some_and(|given| given.weight == self.weight))
+        self.threads
+            .values()
+            .all(|thread| thread.given.is_some_and(|given| given.weight == Some(self.weight)))
     }
 }
 

@@ -492,8 +492,17 @@ fn a_value_that_somebody_sets_meanwhile_is_the_one_that_is_restored() {
 fn a_thread_that_is_real_time_for_a_while_is_lowered_nevertheless() {
     let (child, ours) = reader();
     let pid = child.0.id();
-    let settings = settings("real-time", Policy::Carried, &[pid]);
-    let Some(mut coscheduler) = begin(settings.clone()) else { return };
+    let actuator = Choice::Only(ActuatorKind::NiceAndSlice);
+    let settings = Settings { actuator, ..settings("real-time", Policy::Carried, &[pid]) };
+    let mut coscheduler = match Coscheduler::begin(settings.clone()) {
+        Ok((coscheduler, _)) => coscheduler,
+        Err(StartError::Actuator(ActuateError::NicePermission | ActuateError::NoSlices)) => {
+            return pronto_skip::because("this user may not lower nice values, or the kernel has no slices");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let slice = || schedule::slice(pid.cast_signed()).unwrap();
+    let before = slice();
     let connection =
         Connection { protocol: 6, local: ours.peer_addr().unwrap(), remote: ours.local_addr().unwrap() };
     follow(&mut coscheduler, pid, Some(connection), -6);
@@ -502,9 +511,19 @@ fn a_thread_that_is_real_time_for_a_while_is_lowered_nevertheless() {
     }
     follow(&mut coscheduler, pid, None, 0);
     assert_eq!(schedule::policy(pid.cast_signed()), Ok(1), "its class is its own");
+    // Each scan tries to give it its slice, too.
+    for _ in 0..3 {
+        coscheduler.last_scan = None;
+        coscheduler.tick();
+    }
     schedule::schedule(pid.cast_signed(), schedule::Class::Normal).unwrap();
-    assert_eq!(nice(pid), 0);
-    drop(coscheduler);
+    coscheduler.last_scan = None;
+    coscheduler.tick();
+    assert_eq!((nice(pid), slice()), (0, before));
+    follow(&mut coscheduler, pid, Some(connection), -6);
+    assert!(slice() < before);
+    coscheduler.end().unwrap();
+    assert_eq!((nice(pid), slice()), (0, before));
     remove(&settings);
 }
 
