@@ -463,7 +463,9 @@ fn refusals_say_what_is_missing() {
     assert!(user.contains("may not load BPF programs: it needs root"), "{user}");
     let loader = Loader::start();
     let second = refusal(&command(&[]).output().unwrap());
-    assert!(second.contains("the kernel runs the scheduler pronto"), "{second}");
+    assert!(second.contains("another loader listens on"), "{second}");
+    let elsewhere = refusal(&command(&["--socket", "/tmp/lab-scx-other.sock"]).output().unwrap());
+    assert!(elsewhere.contains("the kernel runs the scheduler pronto"), "{elsewhere}");
     // The first one is not disturbed.
     assert_eq!(state(), "enabled");
     Scheduler::connect().unwrap().counters().unwrap();

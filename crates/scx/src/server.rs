@@ -90,6 +90,9 @@ pub enum ListenError {
     /// Another loader listens there.
     #[error("another loader listens on {}: end it first", .0.display())]
     Occupied(PathBuf),
+    /// This user may not make a file there.
+    #[error("no permission to listen on {}: run this as root; a scheduler needs root anyway", .0.display())]
+    NotPermitted(PathBuf),
     /// Anything else.
     #[error("cannot listen on {}: {errno}", path.display())]
     System {
@@ -175,7 +178,10 @@ impl Server {
             Err(_) => {}
         }
         let listener = Self::try_to_listen(path, group);
-        let listener = listener.map_err(|errno| ListenError::System { path: path.into(), errno })?;
+        let listener = listener.map_err(|errno| match errno {
+            Errno::EACCES | Errno::EPERM => ListenError::NotPermitted(path.into()),
+            errno => ListenError::System { path: path.into(), errno },
+        })?;
         Ok(Self {
             listener,
             path: path.into(),
