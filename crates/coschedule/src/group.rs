@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use pronto_expedite::process::try_descendants;
+use pronto_expedite::process::{try_descendants, unless_ended};
 
-use crate::process::{self, Identity, Stat, unless_gone};
+use crate::process::{self, Identity, Stat};
 
 /// Longest name of a process in `/proc` (`TASK_COMM_LEN` without the final zero).
 const NAME: usize = 15;
@@ -58,7 +58,7 @@ impl Members {
         }
         let mut members = BTreeMap::new();
         for pid in pids {
-            let Some(stat) = unless_gone(Stat::of(pid))? else { continue };
+            let Some(stat) = unless_ended(Stat::of(pid))? else { continue };
             let member = Member { identity: stat.identity, parent: stat.parent, command: stat.command };
             members.insert(pid, member);
         }
@@ -79,7 +79,7 @@ fn named(name: &str) -> io::Result<BTreeSet<u32>> {
     let name = &name.as_bytes()[..name.len().min(NAME)];
     let mut found = BTreeSet::new();
     for pid in process::all()? {
-        let command = unless_gone(fs::read(format!("/proc/{pid}/comm")))?;
+        let command = unless_ended(fs::read(format!("/proc/{pid}/comm")))?;
         if command.is_some_and(|command| command.strip_suffix(b"\n") == Some(name)) {
             found.insert(pid);
         }
@@ -102,7 +102,7 @@ fn in_control_group(folder: &Path) -> io::Result<BTreeSet<u32>> {
 
 /// Returns `None` for a control group that was removed (`ENODEV` if its file was open), or cannot list its processes (a threaded one).
 pub(crate) fn gone_or<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match unless_gone(result) {
+    match unless_ended(result) {
         Err(error)
             if matches!(
                 error.raw_os_error().map(Errno::from_raw),

@@ -243,6 +243,11 @@ impl Journal {
         Ok(())
     }
 
+    /// Keeps a change that could not be restored now, also when the journal is written again or emptied.
+    pub(crate) fn keep(&mut self, before: ThreadBefore) {
+        self.kept.threads.insert(before.thread, before);
+    }
+
     /// Empties the journal after everything was restored, except `left`, which could not be.
     ///
     /// # Errors
@@ -388,11 +393,14 @@ mod tests {
         drop(journal);
         let (mut journal, changes) = Journal::open(&path).unwrap();
         assert_eq!(changes.threads, threads(&[7, 9]));
+        // One that has left its group, and one at the end.
+        journal.keep(before(7));
         let left = Changes { threads: threads(&[9]), ..Changes::default() };
-        journal.clear(left.clone()).unwrap();
+        journal.clear(left).unwrap();
         journal.remove().unwrap();
         drop(journal);
-        assert_eq!(Journal::open(&path).unwrap().1, left, "the file stays while something is left");
+        let kept = Journal::open(&path).unwrap().1.threads;
+        assert_eq!(kept, threads(&[7, 9]), "the file stays while something is left");
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 

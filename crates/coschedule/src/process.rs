@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use nix::errno::Errno;
+use pronto_expedite::process::unless_ended;
 use serde::{Deserialize, Serialize};
 
 /// A process or a thread. The kernel reuses numbers, so the start time belongs to the identity.
@@ -108,21 +108,6 @@ pub fn all() -> io::Result<Vec<u32>> {
     numbers_in("/proc".into())
 }
 
-/// Separates the end of a process, or the lack of permission to see it, from errors that say nothing about it.
-///
-/// # Errors
-/// Those errors.
-pub fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
-            _ if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(None),
-            _ => Err(error),
-        },
-    }
-}
-
 /// Reads a file that contains the name of a process, which may be cut within a character.
 fn text_of(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
@@ -138,11 +123,11 @@ pub fn network_namespace(pid: u32) -> io::Result<u64> {
 }
 
 fn numbers_in(folder: PathBuf) -> io::Result<Vec<u32>> {
-    let Some(entries) = unless_gone(fs::read_dir(folder))? else { return Ok(Vec::new()) };
+    let Some(entries) = unless_ended(fs::read_dir(folder))? else { return Ok(Vec::new()) };
     let mut numbers = Vec::new();
     for entry in entries {
         // A folder that vanishes while it is read is at its end.
-        let Some(entry) = unless_gone(entry)? else { break };
+        let Some(entry) = unless_ended(entry)? else { break };
         numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
     }
     Ok(numbers)
@@ -174,18 +159,6 @@ mod tests {
             named.join().unwrap()
         });
         assert_eq!(stat.1.unwrap().identity.id, stat.0);
-    }
-
-    #[test]
-    fn only_an_end_or_a_missing_permission_means_that_there_is_no_process() {
-        let of = |errno: Errno| unless_gone::<()>(Err(errno.into()));
-        for errno in [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM] {
-            assert_eq!(of(errno).unwrap(), None, "{errno}");
-        }
-        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
-            of(errno).unwrap_err();
-        }
-        assert!(threads(u32::MAX).unwrap().is_empty());
     }
 
     #[test]

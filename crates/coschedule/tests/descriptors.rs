@@ -1,14 +1,17 @@
 //! A coscheduler that cannot open files for a while, in a process of its own: the limit is that of a process.
 
+mod fixed;
+
 use std::process::{Command, Stdio};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::geteuid;
 use pronto_coschedule::Coscheduler;
-use pronto_coschedule::actuator::{ActuatorKind, Choice};
+use pronto_coschedule::actuator::ActuatorKind;
 use pronto_coschedule::group::Members;
-use pronto_coschedule::settings::{Group, Past, Policy, Settings};
 use pronto_expedite::schedule;
+
+use fixed::settings;
 
 /// Shows: operations.coschedule-restored
 #[test]
@@ -19,17 +22,8 @@ fn processes_that_cannot_be_listed_for_a_while_keep_their_weights_and_are_restor
     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = child.id();
     let nice = || schedule::nice(pid.cast_signed()).unwrap();
-    let state = std::env::temp_dir().join(format!("pronto-descriptors-{}", std::process::id()));
-    let settings = Settings {
-        policy: Policy::Static,
-        period: Settings::PERIOD,
-        past: Past::Fixed(Settings::PAST),
-        most: Settings::MOST,
-        sensor: Default::default(),
-        actuator: Choice::Only(ActuatorKind::Nice),
-        groups: vec![Group { name: "job".into(), members: Members::Family(pid) }],
-        state: state.clone(),
-    };
+    let settings = settings("descriptors", ActuatorKind::Nice, Members::Family(pid));
+    let state = settings.state.clone();
     let (mut coscheduler, _) = Coscheduler::begin(settings).unwrap();
     assert_eq!(coscheduler.tick(), Vec::<String>::new());
     assert_eq!(nice(), -6);

@@ -1,13 +1,16 @@
 //! A process with threads that have nice values of their own: that of this test, which is the only one.
 
+mod fixed;
+
 use std::sync::mpsc::channel;
 
 use nix::unistd::{geteuid, gettid};
 use pronto_coschedule::Coscheduler;
-use pronto_coschedule::actuator::{ActuatorKind, Choice};
+use pronto_coschedule::actuator::ActuatorKind;
 use pronto_coschedule::group::Members;
-use pronto_coschedule::settings::{Group, Past, Policy, Settings};
 use pronto_expedite::schedule;
+
+use fixed::settings;
 
 /// Shows: operations.coschedule-own
 #[test]
@@ -24,17 +27,8 @@ fn threads_with_own_values_keep_them() {
         let _ended = ends.recv();
     });
     let tid = is_ready.recv().unwrap();
-    let state = std::env::temp_dir().join(format!("pronto-own-values-{}", std::process::id()));
-    let settings = Settings {
-        policy: Policy::Static,
-        period: Settings::PERIOD,
-        past: Past::Fixed(Settings::PAST),
-        most: Settings::MOST,
-        sensor: Default::default(),
-        actuator: Choice::Only(ActuatorKind::Nice),
-        groups: vec![Group { name: "own".into(), members: Members::Own }],
-        state: state.clone(),
-    };
+    let settings = settings("own-values", ActuatorKind::Nice, Members::Own);
+    let state = settings.state.clone();
     let own = gettid().as_raw();
     let (mut coscheduler, _) = Coscheduler::begin(settings).unwrap();
     assert_eq!(coscheduler.tick(), Vec::<String>::new());

@@ -1,15 +1,18 @@
 //! Control groups of version 1, in a group of the test's own.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod fixed;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use nix::unistd::geteuid;
 use pronto_coschedule::Coscheduler;
-use pronto_coschedule::actuator::{ActuatorKind, Choice, Restored};
+use pronto_coschedule::actuator::{ActuatorKind, Restored};
 use pronto_coschedule::group::Members;
-use pronto_coschedule::settings::{Group, Past, Policy, Settings};
+
+use fixed::settings;
 
 /// A control group; it is removed with its process.
 struct ControlGroup {
@@ -46,17 +49,9 @@ impl Drop for ControlGroup {
 #[test]
 fn shares_are_set_and_restored_unless_somebody_else_has_set_others() {
     let Some(group) = ControlGroup::new() else { return };
-    let state = std::env::temp_dir().join(format!("pronto-shares-{}", std::process::id()));
-    let settings = Settings {
-        policy: Policy::Static,
-        period: Settings::PERIOD,
-        past: Past::Fixed(Settings::PAST),
-        most: Settings::MOST,
-        sensor: Default::default(),
-        actuator: Choice::Only(ActuatorKind::ControlGroup),
-        groups: vec![Group { name: "job".into(), members: Members::ControlGroup(group.folder.clone()) }],
-        state: state.clone(),
-    };
+    let settings =
+        settings("shares", ActuatorKind::ControlGroup, Members::ControlGroup(group.folder.clone()));
+    let state = settings.state.clone();
     for (changed, after, restored) in [
         (None, "1024", Restored { restored: 1, gone: 0, left: 0, refused: 0 }),
         (Some("20"), "20", Restored { restored: 0, gone: 0, left: 1, refused: 0 }),

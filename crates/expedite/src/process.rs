@@ -196,8 +196,11 @@ fn children(pid: u32) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Returns `None` for a process that has ended or is hidden from this user.
-fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// Separates the end of a process, or the lack of permission to see it, from errors that say nothing about it.
+///
+/// # Errors
+/// Those errors.
+pub fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) => match error.raw_os_error().map(Errno::from_raw) {
@@ -361,6 +364,18 @@ mod tests {
         assert!(is_ending(pid), "nobody has waited for it");
         child.wait().unwrap();
         assert!(!is_ending(pid), "there is none");
+    }
+
+    #[test]
+    fn only_an_end_or_a_missing_permission_means_that_there_is_no_process() {
+        let of = |errno: Errno| unless_ended::<()>(Err(errno.into()));
+        for errno in [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM] {
+            assert_eq!(of(errno).unwrap(), None, "{errno}");
+        }
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+            of(errno).unwrap_err();
+        }
+        assert!(try_descendants(u32::MAX).unwrap().is_empty());
     }
 
     #[test]

@@ -9,12 +9,13 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
+use pronto_expedite::process::unless_ended;
 use pronto_expedite::schedule::{self, CALLER, Class};
 use pronto_sched_policy::policy::weight::Weight;
 
 use super::{ActuateError, One, first_error};
 use crate::journal::{Entry, Journal, ThreadBefore};
-use crate::process::{self, Identity, Stat, unless_gone};
+use crate::process::{self, Identity, Stat};
 
 /// Shortest time slice that the kernel accepts (`kernel/sched/fair.c`, since Linux 6.12).
 const SHORTEST: Duration = Duration::from_micros(100);
@@ -161,7 +162,7 @@ impl Threads {
         let Some(before) = self.read(process.id, process) else { return Ok(None) };
         let mut threads = BTreeMap::new();
         for tid in process::threads(process.id).map_err(ActuateError::Processes)? {
-            let stat = unless_gone(Stat::of_thread(process.id, tid)).map_err(ActuateError::Processes)?;
+            let stat = unless_ended(Stat::of_thread(process.id, tid)).map_err(ActuateError::Processes)?;
             let now = stat.and_then(|stat| self.read(process.id, stat.identity));
             if let Some(before) = now {
                 journal.write(&Entry::Thread(before))?;
@@ -229,7 +230,7 @@ impl Threads {
         let Some(changed) = self.changed.get(&process) else { return Ok(()) };
         let mut threads = BTreeMap::new();
         for tid in process::threads(process.id).map_err(ActuateError::Processes)? {
-            let stat = unless_gone(Stat::of_thread(process.id, tid)).map_err(ActuateError::Processes)?;
+            let stat = unless_ended(Stat::of_thread(process.id, tid)).map_err(ActuateError::Processes)?;
             let Some(identity) = stat.map(|stat| stat.identity) else { continue };
             let thread = match changed.threads.get(&identity) {
                 Some(thread) => *thread,
@@ -281,8 +282,9 @@ impl Threads {
         for process in left {
             let Some(changed) = self.changed.remove(&process) else { continue };
             for (identity, thread) in changed.threads {
-                // One that cannot be restored now stays in the journal.
-                if self.restore_one(&thread) != One::Refused {
+                if self.restore_one(&thread) == One::Refused {
+                    journal.keep(thread.before);
+                } else {
                     let written = journal.write(&Entry::Released(identity));
                     result = first_error(result, written.map_err(Into::into));
                 }
@@ -386,7 +388,7 @@ fn refusal(means: Means, thread: Identity, errno: Errno) -> ActuateError {
 
 /// Restores the values of a thread, unless somebody else has set others.
 pub(super) fn restore(before: &ThreadBefore) -> One {
-    match unless_gone(Stat::of_thread(before.process, before.thread.id)) {
+    match unless_ended(Stat::of_thread(before.process, before.thread.id)) {
         Ok(Some(stat)) if stat.identity == before.thread => {}
         Ok(_) => return One::Gone,
         Err(_) => return One::Refused,
